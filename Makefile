@@ -1,0 +1,51 @@
+# What a user or a developer types. Everything runs from .venv and jars/, which `make setup` makes and keeps right.
+#
+# To renew the pinned packages after a change of pyproject.toml:
+#     uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --no-annotate --no-header \
+#         -o requirements.txt
+# To renew the jars after a change of the version (in pom.xml, scripts/setup.sh, spark-conf/cluster.conf and
+# pyproject.toml): empty jars/, run the mvn command of scripts/setup.sh with -DoutputDirectory=jars, and
+#     (cd jars && sha256sum *.jar) > scripts/jars.sha256
+
+SHELL := /bin/bash
+VENV := .venv/bin
+export PYTHON
+
+.PHONY: help setup demo test test-quick test-slow bench lint types clean
+
+help:
+	@echo "make setup       .venv with pinned packages, jars/ with Delta; again: nothing to do"
+	@echo "make demo        setup, then a real RocketMQ store becomes tables, with answers in SQL"
+	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes)"
+	@echo "make bench       setup, then the benchmarks"
+	@echo "make lint types  ruff and mypy"
+	@echo "make clean       remove what setup and runs have made"
+
+setup:
+	@scripts/setup.sh
+
+demo: setup
+	@$(VENV)/python scripts/demo.py
+
+test: setup
+	$(VENV)/python -m pytest -m "not slow"
+
+test-quick: setup
+	$(VENV)/python -m pytest -m "quick and not slow"
+
+test-slow: setup
+	$(VENV)/python -m pytest -m slow
+
+bench: setup
+	@set -e; for benchmark in benchmarks/bench_*.py; do $(VENV)/python $$benchmark; done
+
+lint: setup
+	$(VENV)/ruff check .
+
+types: setup
+	$(VENV)/mypy
+
+clean:
+	rm -rf .venv .setup jars build dist *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,66 @@
+"""Make the tables of a store."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.store.errors import BadInput
+from pipelines.store.groups import plan_first_groups
+from pipelines.store.settings import Settings, read_broker_conf
+from pipelines.store.store import Store
+from pipelines.store.topics import plan_first_topics
+
+
+@job
+def create_store(
+    run: Run,
+    broker_conf: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A broker.conf, as a broker reads it.")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; wins over the file's.")
+    ] = None,
+) -> dict[str, Any]:
+    """Make the tables of a store."""
+    settings = Settings.of({**_from_file(broker_conf), **_from_options(set_ or [])})
+    if settings.without_effect:
+        run.say(f"kept, but without effect here: {', '.join(settings.without_effect)}")
+    store = Store(run.spark, run.store_uri)
+    if not store.exists():
+        store = Store.create(run.spark, run.store_uri, settings.given)
+    # Asked also of a store just made: another run may have made it at the same time with other settings.
+    differences = store.settings.differences(settings)
+    if differences:
+        raise BadInput(
+            f"there is a store at {store.uri} with other settings: {'; '.join(differences)}. "
+            "Nothing was changed; give the same settings, or another --store"
+        )
+    # A creation that was cut short goes on here: each plan is empty where its table was written before.
+    run.commit(lambda at: plan_first_topics(at, settings))
+    run.commit(plan_first_groups)
+    return {"settings": len(settings.given)}
+
+
+def _from_file(broker_conf: Path | None) -> dict[str, str]:
+    if broker_conf is None:
+        return {}
+    try:
+        return read_broker_conf(broker_conf.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise BadInput(f"{broker_conf} is not UTF-8 text; expected a broker.conf") from None
+
+
+def _from_options(assignments: list[str]) -> dict[str, str]:
+    settings = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f'--set is "{assignment}"; expected name=value')
+        settings[name.strip()] = value
+    return settings
+
+
+if __name__ == "__main__":
+    main(create_store)

@@ -1,0 +1,96 @@
+"""A RocketMQ store directory becomes a store, or what has been added to it since goes on in one."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.broker_files.broker_config import BrokerConfig
+from pipelines.broker_files.broker_log import BrokerLog
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.import_log import BrokerStore, plan_bounds, plan_broker_state, plan_import
+from pipelines.broker_files.store_settings import settings_of
+from pipelines.store.errors import BadInput
+from pipelines.store.settings import read_broker_conf
+from pipelines.store.store import Store
+
+From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
+BrokerConf = Annotated[
+    str | None, typer.Option("--broker-conf", metavar="FILE", help="The broker's settings, broker.conf.")
+]
+
+
+@job
+def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
+    """Import a RocketMQ store directory; again, to follow it as it grows."""
+    directory = BrokerDirectory(from_)
+    conf = read_conf(broker_conf)
+    settings = settings_of(directory, conf)
+    broker = BrokerStore(BrokerLog.read(run.spark, directory, conf), BrokerConfig.read(directory))
+    tell_end(run, broker.log)
+    if not Store(run.spark, run.store_uri).exists():
+        Store.create(run.spark, run.store_uri, settings)
+        run.wrote = True
+    run.commit(lambda at: plan_broker_state(at, broker, run.now_ms))
+    messages, segments = import_rows(run, broker)
+    tell_damage(broker.log)
+    return {"messages": messages, "segments": segments, "truncated_at": broker.log.end.truncated_at}
+
+
+def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
+    """Append until the log's end, bounds behind each append. Rows and segments with rows."""
+    messages, segments, reached = 0, set[int](), None
+    log = broker.log
+    with run.progress("importing", log.end.offset - log.start_offset, "bytes") as advance:
+        while reached is None or reached < log.end.offset:
+            appended = run.commit(lambda at: plan_import(at, broker))
+            run.commit(lambda at: plan_bounds(at, broker))
+            messages += appended.counts.get("commitlog", 0)
+            segments |= appended.result["segments"]
+            advance(appended.result["to_offset"] - (reached or log.start_offset))
+            reached = appended.result["to_offset"]
+    return messages, len(segments)
+
+
+def read_conf(path: str | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    content = BrokerDirectory(str(Path(path).parent) if "://" not in path else path.rpartition("/")[0]).read(
+        path.rpartition("/")[2]
+    )
+    if content is None:
+        raise BadInput(f"there is no file {path}; expected the broker's settings, broker.conf")
+    return read_broker_conf(content.decode("utf-8", "replace"))
+
+
+def tell_end(run: Run, log: BrokerLog) -> None:
+    if not log.segments:
+        run.say("the broker's log has no segments: only its config is imported")
+        return
+    run.say(
+        f"the broker's log: {len(log.segments)} segments of {log.segment_bytes:,} bytes, from {log.start_offset} to "
+        f"{log.end.offset}; recovered from segment {log.segments[log.recovered_from].start_offset} on"
+    )
+    if log.end.cut_reason is not None:
+        warn(f"the log is cut at {log.end.offset}, as the broker's own recovery would: {log.end.cut_reason}")
+
+
+def tell_damage(log: BrokerLog) -> None:
+    for damage in log.damage():
+        warn(
+            f"bytes {damage.from_at} to {damage.to_at} hold no record ({damage.reason}) and were stepped over; they lie before "
+            "the part of the log a broker recovers"
+        )
+    if log.displaced():
+        warn(f"{log.displaced()} records say another physical offset than where they lie; they are imported where they lie")
+
+
+def warn(text: str) -> None:
+    """A loss is said also when the run is quiet."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(import_store)

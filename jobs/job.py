@@ -1,0 +1,254 @@
+"""What every job has in common: its arguments, its clock, its result line, its exit status, its place in job_runs.
+
+A job is a function from its arguments to its counts:
+
+    @job
+    def dispatch(run: Run, rebuild: Annotated[bool, typer.Option(help="…")] = False) -> dict[str, Any]:
+        committed = run.commit(lambda at: plan_dispatch(at, …))
+        return {"queue_entries": …}
+
+    if __name__ == "__main__":
+        main(dispatch)
+"""
+
+import inspect
+import json
+import logging
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlparse
+
+import typer
+import typer.exceptions
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from jobs.session import session
+from pipelines.store.commit import Committed, commit
+from pipelines.store.errors import BadInput, StoreError
+from pipelines.store.jvm import hadoop_path
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import JOB_RUNS
+
+log = logging.getLogger("commitlake")
+
+EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
+
+StoreUri = Annotated[
+    str, typer.Option("--store", metavar="URI", help="A local path, file:, hdfs:, s3a:, abfss: or gs:")
+]
+Now = Annotated[
+    int | None, typer.Option("--now", metavar="MS", help="Fix the job's clock, epoch milliseconds.")
+]
+ResultPath = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the result line to a file or URI too.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result and errors.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
+
+
+@dataclass
+class Run:
+    """One run of a job.
+
+    job        name of the job
+    store_uri  where the store is, as the user typed it
+    now_ms     the job's clock, read once; nothing else in a job reads one
+    quiet      whether to say nothing but the result
+    """
+
+    job: str
+    store_uri: str
+    now_ms: int
+    quiet: bool = False
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    wrote: bool = False
+    session_settings: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return session(f"commitlake {self.job}", **self.session_settings)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store the job works on. Raises BadInput where there is none."""
+        return Store.open(self.spark, self.store_uri)
+
+    def commit(self, planner: Callable[[Snapshot], Plan]) -> Committed:
+        """Write what `planner` plans, and remember that this run wrote."""
+        committed = commit(self.store, planner)
+        self.wrote = self.wrote or committed.wrote
+        return committed
+
+    def say(self, text: str) -> None:
+        """A line for the person who watches; never on stdout, which belongs to the result."""
+        if not self.quiet:
+            Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+
+    @contextmanager
+    def progress(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+        """A bar on a terminal for work of `total` units; yields a function that takes the units done since."""
+        bar = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=self.quiet or not sys.stderr.isatty(),
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(what, total=total)
+            yield lambda done: bar.advance(task, done)
+
+
+def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """Make a command of `function(run, its own options) -> counts`: adds what all jobs share."""
+
+    @wraps(function)
+    def command(**options: Any) -> None:
+        common = {name: options.pop(name) for name in ("store", "now", "result_path", "quiet", "debug")}
+        run = Run(
+            job=function.__name__,
+            store_uri=common["store"],
+            now_ms=common["now"] if common["now"] is not None else time.time_ns() // 1_000_000,
+            quiet=common["quiet"],
+        )
+        raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
+
+    own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "run"]
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter("store", keyword_only, annotation=StoreUri),
+        inspect.Parameter("now", keyword_only, annotation=Now, default=None),
+        inspect.Parameter("result_path", keyword_only, annotation=ResultPath, default=None),
+        inspect.Parameter("quiet", keyword_only, annotation=Quiet, default=False),
+        inspect.Parameter("debug", keyword_only, annotation=Debug, default=False),
+    ]
+    parameters = [p.replace(kind=keyword_only) for p in own] + shared
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -> None:
+    """Run one job's file as a script."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command(name=command.__name__)(command)
+    run_app(app, [command.__name__], list(sys.argv[1:] if arguments is None else arguments))
+
+
+def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
+    """Run a command-line application; wrong arguments get their sentence, a result line and exit status 2."""
+    try:
+        app(arguments, standalone_mode=False)
+    except typer.Abort:
+        raise SystemExit(EXIT_FAILED) from None
+    except typer.Exit as leave:
+        raise SystemExit(leave.exit_code) from None
+    except typer.exceptions.TyperException as wrong:
+        _explain(f"{wrong.format_message()} See --help", debug=False)
+        store = (
+            arguments[arguments.index("--store") + 1 : arguments.index("--store") + 2]
+            if "--store" in arguments
+            else []
+        )
+        _print_result(
+            _result_line(job_name[0] if job_name else "", "failed", store[0] if store else None, 0.0, {})
+        )
+        raise SystemExit(EXIT_BAD_INPUT) from None
+
+
+def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, debug: bool) -> int:
+    started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    counts: dict[str, Any] = {}
+    status, exit_status = "ok", EXIT_DONE
+    try:
+        counts = work()
+    except BadInput as wrong:
+        status, exit_status = "failed", EXIT_BAD_INPUT
+        _explain(str(wrong), debug)
+    except StoreError as failure:
+        status, exit_status = "failed", EXIT_FAILED
+        _explain(str(failure), debug)
+    except Exception as failure:
+        status, exit_status = "failed", EXIT_FAILED
+        _explain(f"{run.job} failed: {_first_line(failure)}; nothing is lost, it is safe to run again", debug)
+    line = _result_line(run.job, status, run.store_uri, time.monotonic() - started, counts)
+    if run.wrote or exit_status == EXIT_FAILED:
+        _record(run, started_ms, line)
+    if result_path is not None:
+        _write_result(run, result_path, line)
+    _print_result(line)
+    return exit_status
+
+
+def _result_line(
+    job_name: str, status: str, store: str | None, seconds: float, counts: dict[str, Any]
+) -> dict[str, Any]:
+    return {"job": job_name, "status": status, "store": store, "seconds": round(seconds, 3), **counts}
+
+
+def _print_result(line: dict[str, Any]) -> None:
+    sys.stderr.flush()
+    print(json.dumps(line, ensure_ascii=False), flush=True)
+
+
+def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
+    row = (
+        run.job,
+        run.run_id,
+        started_ms,
+        line["seconds"],
+        line["status"],
+        json.dumps(line, ensure_ascii=False),
+    )
+    try:
+        rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
+        commit(run.store, lambda at: Plan((at.append(JOB_RUNS, rows),)))
+    except (
+        Exception
+    ) as failure:  # what the run did is done; that it could not be noted is worth a line, not a failure
+        log.warning("this run could not be recorded in job_runs: %s", _first_line(failure))
+
+
+def _write_result(run: Run, path: str, line: dict[str, Any]) -> None:
+    text = json.dumps(line, ensure_ascii=False) + "\n"
+    if len(urlparse(path).scheme) <= 1:
+        Path(path).write_text(text, encoding="utf-8")
+        return
+    target, files = hadoop_path(run.spark, path)
+    stream = files.create(target, True)
+    stream.write(bytearray(text.encode()))
+    stream.close()
+
+
+def _explain(text: str, debug: bool) -> None:
+    if debug:
+        traceback.print_exc(file=sys.stderr)
+    print(f"error: {text}", file=sys.stderr)
+
+
+def _first_line(failure: BaseException) -> str:
+    return (str(failure).strip().splitlines() or [type(failure).__name__])[0]

@@ -1,0 +1,178 @@
+"""Accept messages into the log."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.log.count import CountedPiece
+from pipelines.produce.accept import AcceptRules
+from pipelines.produce.inputs import freeze
+from pipelines.produce.put import (
+    Appender,
+    Put,
+    appended_rows,
+    appended_spans,
+    expect_same_content,
+    stable_splits,
+)
+from pipelines.produce.selectors import load_selector
+from pipelines.store.errors import BadInput
+from pipelines.store.head import read_head
+from pipelines.store.topics import plan_make_topics, read_topics
+
+BAD_ROWS_LISTED = 20
+
+
+@job
+def put_messages(
+    run: Run,
+    input_: Annotated[str, typer.Option("--input", metavar="PATH", help="A file or directory of messages.")],
+    format_: Annotated[str, typer.Option("--format", help="jsonl, parquet, delta or csv.")] = "jsonl",
+    batch_id: Annotated[
+        str | None, typer.Option(help="Put once under this id; else a digest of the input's files.")
+    ] = None,
+    on_bad: Annotated[
+        str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
+    ] = "reject",
+    selector: Annotated[
+        str, typer.Option(help="round_robin, hash (of sharding_key), random or MODULE:NAME.")
+    ] = "round_robin",
+    compress_over: Annotated[
+        int | None, typer.Option(metavar="BYTES", min=1, help="Compress bodies of at least so many bytes.")
+    ] = None,
+    split_batches: Annotated[
+        bool, typer.Option("--split-batches", help="Cut a batch that is over maxMessageSize.")
+    ] = False,
+) -> dict[str, Any]:
+    """Accept messages into the log."""
+    return put_input(run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches)
+
+
+def put_input(
+    run: Run,
+    path: str,
+    format: str = "jsonl",
+    batch_id: str | None = None,
+    on_bad: str = "reject",
+    selector: str = "round_robin",
+    compress_over: int | None = None,
+    split_batches: bool = False,
+) -> dict[str, Any]:
+    """Put an input into the run's store; the counts of put_messages."""
+    _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
+    python_selector = selector not in ("round_robin", "hash")
+    select = load_selector(selector) if python_selector and selector != "random" else None
+    if batch_id is not None and not re.fullmatch(r"[\w.:@/+-]{1,200}", batch_id):
+        raise BadInput(f"--batch-id is {batch_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
+    store = run.store
+    if store.settings["brokerRole"] == "SLAVE":
+        raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
+    source = freeze(run.spark, path, format)
+    rules = AcceptRules(store.settings, run.now_ms, compress_over, selector == "hash", python_selector)
+    at = store.snapshot()
+    put = Put(
+        run.spark, source, batch_id or source.digest, store.settings, read_topics(at), rules, split_batches
+    )
+    staging = f"{store.path_of('_staging')}/{run.run_id}"
+    try:
+        with run.progress("counting", None, "rows"):
+            if python_selector:
+                put.rules = dataclasses.replace(rules, python_selector=False)
+            _count(put)
+            if python_selector or put.is_out_of_order:
+                run.say(
+                    "writing the input down once, in order"
+                    if put.is_out_of_order
+                    else "asking the selector once a row"
+                )
+                put.arrange(staging, python_selector, select)
+                put.rules = rules
+                _count(put)
+        return _put_counted(run, put, batch_id is not None, on_bad)
+    finally:
+        if put.source.is_staged:
+            store.remove(staging)
+
+
+def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str, Any]:
+    store, at = run.store, run.store.snapshot()
+    rejected = put.bad_rows
+    if rejected and on_bad == "reject":
+        raise BadInput(_refusal(put))
+    spans = appended_spans(at, put.batch_id)
+    already = appended_rows(at, put.batch_id) if spans else 0
+    if spans and has_own_id:
+        expect_same_content(at, put, spans)
+    if put.new_topics:
+        run.commit(lambda at: plan_make_topics(at, put.new_topics))
+        made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in put.new_topics)
+        run.say(f"made on the fly: {made}")
+        put.topics = read_topics(store.snapshot())
+    with stable_splits(run.spark, put.source, put.whole_files):
+        if rejected:
+            run.commit(put.plan_quarantine)
+        counts = _append(run, put)
+    return {
+        "appended": counts["appended"],
+        "already": already,
+        "rejected": rejected,
+        **counts,
+        "send_status": "SEND_OK",
+    }
+
+
+def _count(put: Put) -> None:
+    """Count; and once more when some topics or queues turn out not to take their messages, to tell which rows."""
+    put.count()
+    complaints, overrun = put.topic_complaints(), put.overrun_topics()
+    if complaints or overrun:
+        put.rules = dataclasses.replace(put.rules, topic_complaints=complaints, queues_by_topic=overrun)
+        put.pieces = []
+        put.count()
+
+
+def _append(run: Run, put: Put) -> dict[str, Any]:
+    appender = Appender(put, run.now_ms)
+    appended, first_offset, next_offset = 0, None, None
+    total = sum(piece.good_rows for piece in put.pieces)
+    with run.progress("appending", total) as advance:
+        for first_place, pieces in put.appends():
+            sized = put.with_sizes(pieces)
+            committed = run.commit(_planner(appender, first_place, sized))
+            placement = committed.result.get("placement")
+            if placement is not None:
+                appended += placement.rows
+                first_offset = placement.first_offset if first_offset is None else first_offset
+                appender.appended(placement)
+            next_offset = committed.result["next_offset"]
+            advance(sum(piece.good_rows for piece in pieces))
+    if next_offset is None:
+        next_offset = read_head(run.store.snapshot()).next_offset
+    return {"appended": appended, "first_offset": first_offset, "next_offset": next_offset}
+
+
+def _planner(appender: Appender, first_place: int, pieces: Sequence[CountedPiece]) -> Any:
+    return lambda at: appender.plan(at, first_place, pieces)
+
+
+def _refusal(put: Put) -> str:
+    listed = put.first_bad_rows(BAD_ROWS_LISTED)
+    lines = "".join(f"\n  {row.where}: {row.reason}" for row in listed)
+    more = f"\n  … and {put.bad_rows - len(listed)} more" if put.bad_rows > len(listed) else ""
+    return (
+        f"{put.bad_rows} of {sum(piece.rows for piece in put.pieces)} rows cannot be put, so none was; "
+        f"mend them, or put the others with --on-bad quarantine:{lines}{more}"
+    )
+
+
+def _expect_one_of(option: str, value: str, words: Sequence[str]) -> None:
+    if value not in words:
+        raise BadInput(f"{option} is {value!r}; expected one of {', '.join(words)}")
+
+
+if __name__ == "__main__":
+    main(put_messages)

@@ -1,0 +1,69 @@
+"""The Spark session of a job: made by spark-submit, or embedded with the settings of spark-conf/local.conf."""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from pipelines.store.errors import StoreError
+
+PROJECT = Path(__file__).resolve().parent.parent
+SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
+
+
+def session(app_name: str, **more: str) -> SparkSession:
+    """The session a job runs in.
+
+    Under spark-submit it exists already, with the settings given there. Otherwise it is made here from the file
+    COMMITLAKE_SPARK_CONF names, else from spark-conf/local.conf; `more` is added on top.
+
+    Raises StoreError when Java is missing or the session cannot start.
+    """
+    os.environ.setdefault(
+        "PYSPARK_PYTHON", sys.executable
+    )  # else workers lack the packages of this environment
+    builder = SparkSession.builder.appName(app_name)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started a JVM for us
+        settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+    for name, value in more.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError as failure:
+        raise StoreError(
+            f"Spark did not start: {failure}. It needs Java 17 or newer: is JAVA_HOME set, does `java -version` answer?"
+        ) from failure
+    except Exception as failure:
+        if "BindException" in str(failure) or "Address already in use" in str(failure):
+            raise StoreError(
+                "Spark did not start: the port it was given is in use. Leave spark.driver.port and spark.ui.port unset, "
+                "or name a free one."
+            ) from failure
+        raise
+    spark.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    # PySpark logs every SQL error with the JVM's stack; the error itself says what a person needs.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    return spark
+
+
+def read_settings(path: Path) -> dict[str, str]:
+    """Settings of a spark properties file, with paths of the project made absolute."""
+    settings: dict[str, str] = {}
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, _, value = line.strip().partition(" ")
+            settings[name] = value.strip()
+    if settings.get("spark.jars", "").endswith("/*"):
+        jars = sorted((PROJECT / settings["spark.jars"]).parent.glob("*.jar"))
+        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
+        if not jars:
+            raise StoreError("the Delta jars are missing from jars/: run `make setup`")
+    if "spark.pyspark.python" in settings:
+        settings["spark.pyspark.python"] = sys.executable
+    return {name: value.replace("=spark-conf/", f"={PROJECT}/spark-conf/") for name, value in settings.items()}

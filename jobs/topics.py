@@ -1,0 +1,233 @@
+"""Create, update, delete and list topics and consumer groups."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jobs.job import Run, job, main
+from jobs.output import Output
+from pipelines.store.errors import BadInput
+from pipelines.store.groups import (
+    SubscriptionGroupConfig,
+    plan_create_group,
+    plan_delete_group,
+    plan_update_group,
+    read_groups,
+)
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import (
+    TopicConfig,
+    altered_attributes,
+    is_system_topic,
+    permission,
+    permission_letters,
+    plan_create_topic,
+    plan_delete_topic,
+    plan_update_topic,
+    read_topics,
+)
+
+
+class Action(StrEnum):
+    create = "create"
+    update = "update"
+    delete = "delete"
+    list = "list"
+    create_group = "create-group"
+    update_group = "update-group"
+    delete_group = "delete-group"
+    list_groups = "list-groups"
+
+
+# What each kind of thing has options for; an option of the other kind is a mistake worth saying.
+TOPIC_OPTIONS = ("queues", "read_queues", "write_queues", "perm", "order", "filter_type", "attributes")
+GROUP_OPTIONS = (
+    "retry_queues",
+    "retry_max_times",
+    "consume_enable",
+    "broadcast_enable",
+    "from_min_enable",
+    "orderly",
+    "consume_timeout",
+    "retry_policy",
+)
+
+
+@job
+def topics(
+    run: Run,
+    action: Annotated[Action, typer.Argument(help="What to do.", show_choices=True)],
+    name: Annotated[str | None, typer.Argument(help="The topic or group.")] = None,
+    queues: Annotated[int | None, typer.Option(help="Read and write queues of a topic [16].")] = None,
+    read_queues: Annotated[int | None, typer.Option(help="Queues that are read.")] = None,
+    write_queues: Annotated[int | None, typer.Option(help="Queues that are written.")] = None,
+    perm: Annotated[str | None, typer.Option(help="Letters of RWX or a number from 0 to 7 [RW].")] = None,
+    order: Annotated[bool | None, typer.Option(help="Whether messages are ordered over all queues.")] = None,
+    filter_type: Annotated[str | None, typer.Option(help="SINGLE_TAG or MULTI_TAG.")] = None,
+    attributes: Annotated[
+        list[str] | None, typer.Option(metavar="+NAME=VALUE|-NAME", help="As +message.type=FIFO.")
+    ] = None,
+    retry_queues: Annotated[int | None, typer.Option(help="Queues of a group's retry topic [1].")] = None,
+    retry_max_times: Annotated[int | None, typer.Option(help="Failures after which it is dead [16].")] = None,
+    consume_enable: Annotated[bool | None, typer.Option(help="Whether the group may read.")] = None,
+    broadcast_enable: Annotated[bool | None, typer.Option(help="Whether it may broadcast.")] = None,
+    from_min_enable: Annotated[bool | None, typer.Option(help="Whether it may start at the first.")] = None,
+    orderly: Annotated[bool | None, typer.Option(help="Whether it reads in order.")] = None,
+    consume_timeout: Annotated[int | None, typer.Option(help="Minutes a message is in work [15].")] = None,
+    retry_policy: Annotated[str | None, typer.Option(metavar="JSON", help="RocketMQ's retry policy.")] = None,
+    output: Annotated[Output, typer.Option(help="How a list is printed.")] = Output.table,
+) -> dict[str, Any]:
+    """Create, update, delete and list topics and consumer groups."""
+    topic_changes = _given(
+        read_queue_nums=_first(read_queues, queues),
+        write_queue_nums=_first(write_queues, queues),
+        perm=None if perm is None else permission(perm),
+        order=order,
+        topic_filter_type=filter_type,
+    )
+    group_changes = _given(
+        retry_queue_nums=retry_queues,
+        retry_max_times=retry_max_times,
+        consume_enable=consume_enable,
+        consume_broadcast_enable=broadcast_enable,
+        consume_from_min_enable=from_min_enable,
+        consume_message_orderly=orderly,
+        consume_timeout_minute=consume_timeout,
+        group_retry_policy=retry_policy,
+    )
+    changes_topic = bool(topic_changes or attributes)
+    _check_arguments(action, name, changes_topic, bool(group_changes))
+    if action == Action.list:
+        return _list_topics(run, output)
+    if action == Action.list_groups:
+        return _list_groups(run, output)
+    committed = run.commit(_planner(action, name or "", topic_changes, attributes or [], group_changes))
+    if not committed.wrote:
+        is_gone = action in (Action.delete, Action.delete_group)
+        run.say(f"there is no {name}; nothing to delete" if is_gone else f"{name} is like that already")
+    return {"topics": committed.result["topics"]}
+
+
+def _planner(
+    action: Action,
+    name: str,
+    topic: Mapping[str, Any],
+    attributes: Sequence[str],
+    group: Mapping[str, Any],
+) -> Callable[[Snapshot], Plan]:
+    match action:
+        case Action.create:
+            config = TopicConfig(name, **topic, attributes=altered_attributes(None, attributes))
+            return lambda at: plan_create_topic(at, config)
+        case Action.update:
+            return lambda at: plan_update_topic(at, name, topic, attributes)
+        case Action.delete:
+            return lambda at: plan_delete_topic(at, name)
+        case Action.create_group:
+            return lambda at: plan_create_group(at, SubscriptionGroupConfig(name, **group))
+        case Action.update_group:
+            return lambda at: plan_update_group(at, name, group)
+        case Action.delete_group:
+            return lambda at: plan_delete_group(at, name)
+    raise AssertionError(f"{action} plans nothing")
+
+
+def _check_arguments(action: Action, name: str | None, changes_topic: bool, changes_group: bool) -> None:
+    is_list = action in (Action.list, Action.list_groups)
+    if is_list and name is not None:
+        raise BadInput(f"{action} takes no name, found {name}; it lists all")
+    if not is_list and not name:
+        kind = "group" if action.endswith("-group") else "topic"
+        raise BadInput(f"{action} needs the name of a {kind}: topics {action} NAME")
+    if changes_topic and action not in (Action.create, Action.update):
+        raise BadInput(f"{action} takes no options of a topic ({_flags(TOPIC_OPTIONS)})")
+    if changes_group and action not in (Action.create_group, Action.update_group):
+        raise BadInput(f"{action} takes no options of a group ({_flags(GROUP_OPTIONS)})")
+    if action == Action.update and not changes_topic:
+        raise BadInput(f"update changes nothing of {name}; name what to change ({_flags(TOPIC_OPTIONS)})")
+    if action == Action.update_group and not changes_group:
+        raise BadInput(
+            f"update-group changes nothing of {name}; name what to change ({_flags(GROUP_OPTIONS)})"
+        )
+
+
+def _list_topics(run: Run, output: Output) -> dict[str, Any]:
+    settings = run.store.settings
+    configs = read_topics(run.store.snapshot()).values()
+    # The user's own first: a new store has a dozen of its own.
+    ordered = sorted(configs, key=lambda config: (is_system_topic(config.topic, settings), config.topic))
+    heading = ("topic", "read", "write", "perm", "order", "attributes", "the store's own")
+    lines = [
+        (
+            config.topic,
+            str(config.read_queue_nums),
+            str(config.write_queue_nums),
+            permission_letters(config.perm),
+            "yes" if config.order else "",
+            ", ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())),
+            "yes" if is_system_topic(config.topic, settings) else "",
+        )
+        for config in ordered
+    ]
+    _print(run, output, heading, lines, [asdict(config) for config in ordered])
+    return {"topics": len(ordered)}
+
+
+def _list_groups(run: Run, output: Output) -> dict[str, Any]:
+    ordered = sorted(read_groups(run.store.snapshot()).values(), key=lambda config: config.group)
+    heading = ("group", "retry queues", "retries", "may read", "broadcast", "orderly", "timeout")
+    lines = [
+        (
+            config.group,
+            str(config.retry_queue_nums),
+            str(config.retry_max_times),
+            "yes" if config.consume_enable else "no",
+            "yes" if config.consume_broadcast_enable else "no",
+            "yes" if config.consume_message_orderly else "",
+            f"{config.consume_timeout_minute} min",
+        )
+        for config in ordered
+    ]
+    _print(run, output, heading, lines, [asdict(config) for config in ordered])
+    return {"topics": len(ordered)}
+
+
+def _print(
+    run: Run,
+    output: Output,
+    heading: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    objects: Sequence[dict[str, Any]],
+) -> None:
+    """JSON goes to stdout before the result, for programs; the table is for the person and goes to stderr."""
+    if output == Output.json:
+        for one in objects:
+            print(json.dumps(one, ensure_ascii=False))
+    elif not run.quiet:
+        table = Table(*heading)
+        for line in lines:
+            table.add_row(*line)
+        Console(stderr=True, markup=False, highlight=False).print(table)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {column: value for column, value in options.items() if value is not None}
+
+
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _flags(options: Sequence[str]) -> str:
+    return ", ".join(f"--{option.replace('_', '-')}" for option in options)
+
+
+if __name__ == "__main__":
+    main(topics)

@@ -1,0 +1,191 @@
+"""A broker's `config/` directory: topics, groups, consumer offsets, filters, and how far its own followers had come.
+
+What becomes of it:
+
+- `topics.json`, `subscriptionGroup.json`: tables topics and subscription_groups
+- `consumerOffset.json`, `lmqConsumerOffset.json`: table consumer_offsets (client_id '', clustering)
+- `consumerFilter.json`: table subscriptions
+- table floors, one row per follower, everything below `position` is settled:
+
+      schedule:LEVEL       next queue offset of that delay level, from 1 (`delayOffset.json`)
+      timer:read_time_ms   the slot the timer reads next, epoch milliseconds (`timercheck`)
+      timer:log_position   bytes of the timer log that had reached the disk
+      timer:queue_offset   next queue offset of rmq_sys_wheel_timer
+      half, op             next queue offset of the transaction check in the half and op topics (group CID_RMQ_SYS_TRANS)
+      dispatch             physical offset up to which the consume queues cover the log
+"""
+
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.store.errors import BadInput
+from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.topics import HALF_TOPIC, OP_TOPIC, TopicConfig
+
+CONFIG = "config"
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+
+Parsed = TypeVar("Parsed")
+QueueOfGroup = tuple[str, str, int]
+
+# Strings are matched first, so that a comma and a number inside one are never taken for a key.
+_STRING_OR_NUMBER_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?[0-9]+)(\s*:)', re.DOTALL)
+
+
+def parse_fastjson(text: str) -> Any:
+    """JSON as RocketMQ writes it: integer keys stand without quotes.
+
+    >>> parse_fastjson('{"offsetTable":{1:14,-2:10},"a":["x,3:4"]}')
+    {'offsetTable': {'1': 14, '-2': 10}, 'a': ['x,3:4']}
+    """
+
+    def quoted(found: re.Match[str]) -> str:
+        return found[1] if found[1] is not None else f'{found[2]}"{found[3]}"{found[4]}'
+
+    return json.loads(_STRING_OR_NUMBER_KEY.sub(quoted, text))
+
+
+@dataclass(frozen=True)
+class BrokerConfig:
+    """What a broker's config files say; None for what it has no file of.
+
+    topics, groups      by name
+    consumer_offsets    next offset by (group, topic, queue)
+    subscriptions       (group, topic, expression_type, expression, sub_version)
+    floors              position by follower, without `dispatch`
+    """
+
+    topics: Mapping[str, TopicConfig] | None
+    groups: Mapping[str, SubscriptionGroupConfig] | None
+    consumer_offsets: Mapping[QueueOfGroup, int]
+    subscriptions: list[tuple[str, str, str, str, int]]
+    floors: Mapping[str, int]
+
+    @classmethod
+    def read(cls, directory: BrokerDirectory) -> "BrokerConfig":
+        """Read the files as a broker does: where one is missing, empty or damaged, its .bak."""
+        offsets = dict(_load(directory, "consumerOffset.json", _consumer_offsets) or {})
+        offsets.update(_load(directory, "lmqConsumerOffset.json", _lmq_offsets) or {})
+        floors = dict(_load(directory, "delayOffset.json", _delay_floors) or {})
+        floors.update(_timer_floors(directory))
+        for follower, topic in (("half", HALF_TOPIC), ("op", OP_TOPIC)):
+            if (TRANSACTION_GROUP, topic, 0) in offsets:
+                floors[follower] = offsets[TRANSACTION_GROUP, topic, 0]
+        return cls(
+            _load(directory, "topics.json", _topics),
+            _load(directory, "subscriptionGroup.json", _groups),
+            offsets,
+            _load(directory, "consumerFilter.json", _subscriptions) or [],
+            floors,
+        )
+
+
+def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed]) -> Parsed | None:
+    """A config file, else its backup; None where there is neither."""
+    failures = []
+    for path in (f"{CONFIG}/{name}", f"{CONFIG}/{name}.bak"):
+        content = directory.read(path)
+        if not content:
+            continue
+        try:
+            return parse(parse_fastjson(content.decode()))
+        except (ValueError, KeyError, TypeError, AttributeError) as failure:
+            failures.append(f"{path} ({type(failure).__name__}: {failure})")
+    if failures:
+        raise BadInput(
+            f"cannot read {' nor '.join(failures)}; expected RocketMQ's JSON. Restore one of them, or move both away "
+            "to import without"
+        )
+    return None
+
+
+def _topics(content: Any) -> dict[str, TopicConfig]:
+    table = content["topicConfigTable"] or {}
+    return {
+        name: TopicConfig.of_row(
+            {
+                "topic": name,
+                "read_queue_nums": one.get("readQueueNums"),
+                "write_queue_nums": one.get("writeQueueNums"),
+                "perm": one.get("perm"),
+                "topic_filter_type": one.get("topicFilterType"),
+                "topic_sys_flag": one.get("topicSysFlag"),
+                "order": one.get("order"),
+                "attributes": one.get("attributes"),
+            }
+        )
+        for name, one in table.items()
+    }
+
+
+def _groups(content: Any) -> dict[str, SubscriptionGroupConfig]:
+    table = content["subscriptionGroupTable"] or {}
+    return {name: _group(name, one) for name, one in table.items()}
+
+
+def _group(name: str, one: Mapping[str, Any]) -> SubscriptionGroupConfig:
+    policy = one.get("groupRetryPolicy")
+    return SubscriptionGroupConfig.of_row(
+        {
+            "group": name,
+            "retry_queue_nums": one.get("retryQueueNums"),
+            "retry_max_times": one.get("retryMaxTimes"),
+            "consume_enable": one.get("consumeEnable"),
+            "consume_from_min_enable": one.get("consumeFromMinEnable"),
+            "consume_broadcast_enable": one.get("consumeBroadcastEnable"),
+            "consume_message_orderly": one.get("consumeMessageOrderly"),
+            "group_retry_policy": json.dumps(policy, separators=(",", ":")) if policy else None,
+            "broker_id": one.get("brokerId"),
+            "which_broker_when_consume_slowly": one.get("whichBrokerWhenConsumeSlowly"),
+            "notify_consumer_ids_changed_enable": one.get("notifyConsumerIdsChangedEnable"),
+            "group_sys_flag": one.get("groupSysFlag"),
+            "consume_timeout_minute": one.get("consumeTimeoutMinute"),
+            "attributes": one.get("attributes"),
+        }
+    )
+
+
+def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
+    """`{"TOPIC@GROUP": {queue: offset}}`."""
+    return {
+        (group, topic, int(queue)): int(offset)
+        for topic_at_group, queues in (content["offsetTable"] or {}).items()
+        for topic, _, group in [topic_at_group.partition("@")]
+        for queue, offset in queues.items()
+    }
+
+
+def _lmq_offsets(content: Any) -> dict[QueueOfGroup, int]:
+    """`{"LMQ@GROUP": offset}`: such a queue has the number 0."""
+    return {
+        (group, topic, 0): int(offset)
+        for topic_at_group, offset in (content.get("lmqOffsetTable") or {}).items()
+        for topic, _, group in [topic_at_group.partition("@")]
+    }
+
+
+def _subscriptions(content: Any) -> list[tuple[str, str, str, str, int]]:
+    return [
+        (group, topic, one.get("expressionType") or "TAG", one.get("expression") or "", int(one.get("clientVersion") or 0))
+        for topic, by_group in (content["filterDataByTopic"] or {}).items()
+        for group, one in (by_group["groupFilterData"] or {}).items()
+    ]
+
+
+def _delay_floors(content: Any) -> dict[str, int]:
+    return {f"schedule:{int(level)}": int(offset) for level, offset in (content["offsetTable"] or {}).items()}
+
+
+def _timer_floors(directory: BrokerDirectory) -> dict[str, int]:
+    content = directory.read(f"{CONFIG}/timercheck")
+    if content is None:
+        return {}
+    if len(content) < 24:
+        raise BadInput(f"{CONFIG}/timercheck has {len(content)} bytes; expected 24 or more. Restore the file, or move it away")
+    names = ("timer:read_time_ms", "timer:log_position", "timer:queue_offset")
+    return dict(zip(names, struct.unpack_from(">qqq", content), strict=True))

@@ -1,0 +1,153 @@
+"""A broker's log, recovered: its segments, where it ends, and what its next rows are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from pipelines.broker_files.chain import Checks, RecordChain, Skipped
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.queue_bounds import QueueBounds, queue_names, read_queue_bounds
+from pipelines.broker_files.recovery import LogEnd, RecoveryRules, first_recovered, log_end
+from pipelines.broker_files.rows import Piece
+from pipelines.broker_files.segments import Segment, read_segments
+from pipelines.broker_files.survey import Survey, SurveyTask, survey_segments
+
+# A task's share of a segment: some seconds of work, and a file of a few dozen megabytes in the table.
+PIECE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class NextRows:
+    """The rows of one append: the log's records in [from_offset, to_offset)."""
+
+    pieces: list[Piece]
+    from_offset: int
+    to_offset: int
+
+    @property
+    def segments(self) -> set[int]:
+        return {piece.segment.start_offset for piece in self.pieces}
+
+
+@dataclass
+class BrokerLog:
+    """The log in a broker's directory as its own recovery would leave it.
+
+    recovered_from  index of the segment at which recovery starts; damage before is stepped over and reported
+    surveys         what is known of segments, by their start offset
+    queues          bounds of the queues that have files
+    """
+
+    spark: SparkSession
+    directory: BrokerDirectory
+    segments: Sequence[Segment]
+    segment_bytes: int
+    recovered_from: int
+    end: LogEnd
+    queues: list[QueueBounds]
+    surveys: dict[int, Survey] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls,
+        spark: SparkSession,
+        directory: BrokerDirectory,
+        conf: Mapping[str, str],
+        piece_bytes: int = PIECE_BYTES,
+    ) -> "BrokerLog":
+        """Find the log's end by its last segments, with the checks a broker makes; BadInput where it would not start."""
+        segments, segment_bytes = read_segments(directory, conf)
+        names = queue_names(directory)
+        if not segments:
+            # Without a log a broker drops its queues.
+            return cls(spark, directory, [], segment_bytes, 0, LogEnd(0), [])
+        start = segments[0].start_offset
+        queues = read_queue_bounds(spark, directory, names, start, None)
+        queues_end = max((queue.last_end for queue in queues), default=-1)
+        rules = RecoveryRules.of(conf)
+        recovered_from = first_recovered(directory, segments, rules, queues_end)
+        tasks = [
+            SurveyTask(segment, segment.start_offset, segment.end_offset, rules.checks, False, piece_bytes)
+            for segment in segments[recovered_from:]
+        ]
+        surveys = survey_segments(spark, directory, tasks)
+        end = log_end(surveys)
+        if queues_end > end.offset:
+            queues = read_queue_bounds(spark, directory, names, start, end.offset)
+        by_start = {survey.start_offset: survey for survey in surveys}
+        return cls(spark, directory, segments, segment_bytes, recovered_from, end, queues, by_start)
+
+    @property
+    def start_offset(self) -> int:
+        return self.segments[0].start_offset if self.segments else 0
+
+    @property
+    def queues_end(self) -> int:
+        """Physical offset up to which the consume queues cover the log."""
+        return max((queue.last_end for queue in self.queues), default=0)
+
+    def next_rows(self, from_offset: int, append_bytes: int) -> NextRows:
+        """The records from `from_offset` on, whole segments until `append_bytes` are reached or the log ends.
+
+        from_offset  where a record starts, or the blank or the end behind the last one
+        """
+        pieces: list[Piece] = []
+        taken = to_offset = from_offset
+        for first in range(self._index_of(from_offset), len(self.segments)):
+            segment = self.segments[first]
+            if segment.start_offset >= self.end.offset or to_offset - taken >= append_bytes:
+                break
+            if segment.start_offset not in self.surveys:
+                self._survey_ahead(first, from_offset, append_bytes)
+            begin = max(segment.start_offset, from_offset)
+            pieces += self._pieces(first, begin)
+            to_offset = min(segment.end_offset, self.end.offset)
+        return NextRows(pieces, from_offset, to_offset)
+
+    def damage(self) -> list[Skipped]:
+        """What has been stepped over in the segments looked at so far, in order."""
+        return [skipped for start in sorted(self.surveys) for skipped in self.surveys[start].skipped]
+
+    def displaced(self) -> int:
+        """Records, in the segments looked at so far, that say another offset than where they lie."""
+        return sum(survey.displaced for survey in self.surveys.values())
+
+    def record_at(self, offset: int) -> tuple[int, int, int, int, int] | None:
+        """(length, body CRC, queue, queue offset, store time) of the record at an offset; None where there is none."""
+        segment = next((one for one in self.segments if one.start_offset <= offset < one.end_offset), None)
+        if segment is None:
+            return None
+        at = offset - segment.start_offset
+        with self.directory.open(segment.path) as file:
+            chain = RecordChain(file, segment.start_offset, at, at + 1, segment.size_bytes, piece_bytes=64 * 1024)
+            for _, found in chain.pieces():
+                columns = (found.sizes, found.body_crc, found.queue_id, found.queue_offset, found.store_timestamp)
+                length, body_crc, queue_id, queue_offset, store_timestamp = (int(column[0]) for column in columns)
+                return length, body_crc, queue_id, queue_offset, store_timestamp
+        return None
+
+    def _index_of(self, offset: int) -> int:
+        return max((offset - self.start_offset) // self.segment_bytes, 0) if self.segments else 0
+
+    def _survey_ahead(self, first: int, from_offset: int, append_bytes: int) -> None:
+        """Look at the segments of one append that lie before the recovered ones, side by side."""
+        count = max(-(-append_bytes // self.segment_bytes), 1)
+        border_bytes = PIECE_BYTES
+        ahead = [one for one in self.segments[first : self.recovered_from][:count] if one.start_offset not in self.surveys]
+        tasks = [
+            SurveyTask(one, max(one.start_offset, from_offset), one.end_offset, Checks(), True, border_bytes) for one in ahead
+        ]
+        for found in survey_segments(self.spark, self.directory, tasks):
+            self.surveys[found.start_offset] = found
+
+    def _pieces(self, index: int, begin: int) -> list[Piece]:
+        segment, survey = self.segments[index], self.surveys[self.segments[index].start_offset]
+        end = min(survey.end_offset, self.end.offset)
+        if not survey.records or begin >= end:
+            return []
+        borders = [begin, *(border for border in survey.borders if begin < border < end), end]
+        skip_damage = index < self.recovered_from
+        return [
+            Piece(segment, at, following, skip_damage) for at, following in zip(borders, borders[1:], strict=False)
+        ]

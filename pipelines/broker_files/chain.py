@@ -1,0 +1,147 @@
+"""The chain of records in one segment file, read a few megabytes at a time."""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.broker_files.records import Fields, next_record, read_fields, walk, wrong_crc
+
+# Large enough that object stores answer at full speed, small enough that a task holds a few of them at most.
+PIECE_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What is checked of a record beside its length (docs/rocketmq/store.md 1.7 and 3.5).
+
+    crc          compare CRCs
+    by_property  compare the one in the properties, over the whole record, and not the body's
+    """
+
+    crc: bool = False
+    by_property: bool = False
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Bytes [from_at, to_at) of a segment that hold no whole record."""
+
+    from_at: int
+    to_at: int
+    reason: str
+
+
+class RecordChain:
+    """The records of one segment file from position `from_at` up to `to_at`, which is where a record starts or the end.
+
+    Where the chain is broken the reading ends, unless `skip_damage`: then it goes on at the next record that says itself
+    that it lies there. When `pieces()` is through, `stopped` tells how it ended, at which position `ended_at`:
+
+    end     at `to_at`
+    blank   at the blank that closes the segment
+    broken  at something that is not a record: `reason` says why
+    """
+
+    def __init__(
+        self,
+        file: pa.NativeFile,
+        file_offset: int,
+        from_at: int,
+        to_at: int,
+        file_bytes: int,
+        skip_damage: bool = False,
+        checks: Checks | None = None,
+        piece_bytes: int = PIECE_BYTES,
+    ) -> None:
+        self._file = file
+        self._file_offset = file_offset
+        self._to_at = to_at
+        self._file_bytes = file_bytes
+        self._skip_damage = skip_damage
+        self._checks = checks or Checks()
+        self._piece_bytes = piece_bytes
+        self.ended_at = from_at
+        self.stopped = "end"
+        self.reason = ""
+        self.skipped: list[Skipped] = []
+
+    def pieces(self) -> Iterator[tuple[int, Fields]]:
+        """Whole records as (position of the piece in the file, fields of the records in it), in order."""
+        while self.ended_at < self._to_at:
+            piece_at, going_on = self.ended_at, True
+            piece = self._read(piece_at, self._piece_bytes)
+            walked = walk(piece, 0, self._file_bytes - piece_at)
+            if walked.stopped == "more" and not walked.starts:  # one record longer than the piece
+                piece = self._read(piece_at, struct.unpack_from(">i", piece)[0])
+                walked = walk(piece, 0, self._file_bytes - piece_at)
+            starts = np.array(walked.starts, np.int64)
+            starts = starts[starts < self._to_at - piece_at]
+            fields = read_fields(piece, starts)
+            good, reason = self._first_bad(fields)
+            if good < len(starts):
+                self.ended_at = piece_at + int(starts[good])
+                fields = read_fields(piece, starts[:good])
+                going_on = self._broken(reason)
+            elif piece_at + walked.next_at >= self._to_at:
+                self.ended_at = self._to_at
+            else:
+                self.ended_at = piece_at + walked.next_at
+                if walked.stopped == "broken":
+                    going_on = self._broken(walked.reason)
+                elif walked.stopped == "blank":
+                    self.stopped, going_on = "blank", False
+            if len(fields.starts):
+                yield piece_at, fields
+            if not going_on:
+                return
+
+    def _first_bad(self, fields: Fields) -> tuple[int, str]:
+        """Index of the first record that is not whole or whose CRC is wrong; the number of records when there is none."""
+        count = len(fields.starts)
+        broken = np.flatnonzero(~fields.is_whole)
+        good = int(broken[0]) if len(broken) else count
+        reason = "its parts do not add up to its length" if good < count else ""
+        if self._checks.crc and good:
+            whole = fields if good == count else read_fields(fields.piece, fields.starts[:good])
+            matching = wrong_crc(whole, self._checks.by_property)
+            if matching < good:
+                return matching, "its CRC does not match"
+        return good, reason
+
+    def _broken(self, reason: str) -> bool:
+        """The chain breaks at `ended_at`: end there, or go on behind the damage. Whether it goes on."""
+        if not self._skip_damage:
+            self.stopped, self.reason = "broken", reason
+            return False
+        found = self._next_record(self.ended_at + 1)
+        going_on_at = self._to_at if found is None else min(found, self._to_at)
+        self.skipped.append(Skipped(self.ended_at, going_on_at, reason))
+        self.ended_at = going_on_at
+        return True
+
+    def _next_record(self, from_at: int) -> int | None:
+        for piece_at in range(from_at, self._file_bytes, self._piece_bytes):
+            # Twice the length: a record that starts in the first half is seen whole.
+            piece = self._read(piece_at, self._piece_bytes * 2)
+            found = next_record(piece, 0, self._file_offset + piece_at)
+            if found is not None:
+                return piece_at + found
+        return None
+
+    def _read(self, at: int, length: int) -> memoryview:
+        self._file.seek(at)
+        return memoryview(self._file.read_buffer(min(length, self._file_bytes - at)))
+
+
+def is_zero_from(file: pa.NativeFile, at: int, file_bytes: int) -> bool:
+    """Whether nothing but zeros follows: an end that no one has written behind."""
+    while at < file_bytes:
+        file.seek(at)
+        piece = file.read(min(PIECE_BYTES, file_bytes - at))
+        if piece.count(0) != len(piece):
+            return False
+        at += len(piece)
+    return True

@@ -1,0 +1,106 @@
+"""Records of a segment as columns of the commit log."""
+
+import ipaddress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pipelines.broker_files.due import DueTimes
+from pipelines.broker_files.records import BORN_HOST_AT, BORN_HOST_IS_IPV6, STORE_HOST_IS_IPV6, Fields, slices
+
+# The commit log's columns that stand in a record, and due_ms; the rest is the same for all rows of an append.
+SCHEMA = pa.schema(
+    [
+        ("physical_offset", pa.int64()),
+        ("size_bytes", pa.int32()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("flag", pa.int32()),
+        ("sys_flag", pa.int32()),
+        ("body_crc", pa.int32()),
+        ("born_timestamp", pa.int64()),
+        ("born_host", pa.string()),
+        ("store_timestamp", pa.int64()),
+        ("store_host", pa.string()),
+        ("reconsume_times", pa.int32()),
+        ("prepared_transaction_offset", pa.int64()),
+        ("body", pa.binary()),
+        ("properties", pa.string()),
+        ("due_ms", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """Makes record batches of the records of one task's pieces."""
+
+    due_times: DueTimes
+
+    def of(self, fields: Fields, piece_offset: int) -> pa.RecordBatch:
+        """One row per record; `piece_offset` is the physical offset of the piece's first byte.
+
+        A row's physical offset is where the record lies, also where a damaged one says otherwise.
+        """
+        physical_offset = fields.starts + piece_offset
+        body, topic_bytes, properties_bytes = slices(fields)
+        topic, properties = text(topic_bytes), text(properties_bytes)
+        columns = {
+            "physical_offset": physical_offset,
+            "size_bytes": fields.sizes,
+            "topic": topic,
+            "queue_id": fields.queue_id,
+            "queue_offset": fields.queue_offset,
+            "flag": fields.flag,
+            "sys_flag": fields.sys_flag,
+            "body_crc": fields.body_crc,
+            "born_timestamp": fields.born_timestamp,
+            "born_host": hosts(fields, fields.starts + BORN_HOST_AT, BORN_HOST_IS_IPV6),
+            "store_timestamp": fields.store_timestamp,
+            "store_host": hosts(fields, fields.store_host_at, STORE_HOST_IS_IPV6),
+            "reconsume_times": fields.reconsume_times,
+            "prepared_transaction_offset": fields.prepared_transaction_offset,
+            "body": body,
+            "properties": properties,
+            "due_ms": self.due_times.of(fields, physical_offset, topic, properties),
+        }
+        arrays = [
+            column if isinstance(column, pa.Array) else pa.array(column.astype(field.type.to_pandas_dtype()))
+            for field, column in zip(SCHEMA, columns.values(), strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def text(encoded: pa.Array) -> pa.Array:
+    """UTF-8 as text; what is not UTF-8 gets the replacement character, as Java decodes it."""
+    try:
+        return encoded.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode("utf-8", "replace") for one in encoded.to_pylist()], pa.string())
+
+
+def hosts(fields: Fields, positions: npt.NDArray[np.int64], ipv6_bit: int) -> pa.Array:
+    """`ip:port`, `[ip]:port` for IPv6, of the hosts that lie at `positions`. Each host is spelt once, not once a row."""
+    is_ipv6 = (fields.sys_flag & ipv6_bit) != 0
+    if not is_ipv6.any():
+        longs = np.ndarray((len(fields.piece) - 7,), ">u8", buffer=fields.piece, strides=(1,))
+        distinct, index = np.unique(longs[positions], return_inverse=True)
+        return pa.array([host(int(one).to_bytes(8, "big")) for one in distinct], pa.string()).take(pa.array(index))
+    spelt: dict[bytes, str] = {}
+    texts = []
+    for at, length in zip(positions.tolist(), np.where(is_ipv6, 20, 8).tolist(), strict=True):
+        raw = bytes(fields.piece[at : at + length])
+        texts.append(spelt.get(raw) or spelt.setdefault(raw, host(raw)))
+    return pa.array(texts, pa.string())
+
+
+def host(raw: bytes) -> str:
+    """
+    >>> host(bytes([10, 0, 0, 1, 0, 0, 0xC3, 0x50]))
+    '10.0.0.1:50000'
+    """
+    address, port = ipaddress.ip_address(raw[:-4]), int.from_bytes(raw[-4:], "big")
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

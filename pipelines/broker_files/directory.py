@@ -1,0 +1,78 @@
+"""Where a broker's files are: a directory on this machine, HDFS or an object store, read in bounded pieces."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import urlparse
+
+import pyarrow as pa
+from pyarrow import fs
+
+from pipelines.store.errors import BadInput
+
+# Hadoop's names for file systems that Arrow calls otherwise.
+ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file or directory: its name, and its length (0 for a directory)."""
+
+    name: str
+    size_bytes: int
+    is_directory: bool
+
+
+@dataclass(frozen=True)
+class BrokerDirectory:
+    """storePathRootDir of a broker. Small enough to be sent to executors, which open its files themselves.
+
+    Paths are relative to it and taken as they are: names such as %RETRY%group are not percent-encoded.
+    """
+
+    uri: str
+
+    def entries(self, path: str) -> list[FileEntry]:
+        """What lies directly in a directory, by name; nothing where there is no such directory."""
+        files, base = resolved(self.uri)
+        selector = fs.FileSelector(f"{base}/{path}".rstrip("/"), allow_not_found=True)
+        found = [
+            FileEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory)
+            for info in files.get_file_info(selector)
+        ]
+        return sorted(found, key=lambda entry: entry.name)
+
+    def exists(self, path: str = "") -> bool:
+        files, base = resolved(self.uri)
+        return files.get_file_info(f"{base}/{path}".rstrip("/")).type != fs.FileType.NotFound
+
+    def read(self, path: str) -> bytes | None:
+        """A whole small file; None where there is none."""
+        files, base = resolved(self.uri)
+        try:
+            with files.open_input_file(f"{base}/{path}") as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file for reading at any position."""
+        files, base = resolved(self.uri)
+        return files.open_input_file(f"{base}/{path}")
+
+
+@lru_cache(maxsize=16)
+def resolved(uri: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a URI and the path in it."""
+    parsed = urlparse(uri)
+    if len(parsed.scheme) <= 1:
+        return fs.LocalFileSystem(), Path(uri).absolute().as_posix()
+    scheme = ARROW_SCHEMES.get(parsed.scheme, parsed.scheme)
+    try:
+        files, path = fs.FileSystem.from_uri(f"{scheme}{uri[len(parsed.scheme) :]}".rstrip("/"))
+    except (pa.ArrowException, OSError) as failure:
+        raise BadInput(
+            f"cannot read {uri}: {str(failure).splitlines()[0]}; expected a local path or a file:, hdfs:, s3a:, abfss: or gs: "
+            "directory that this machine has a client for"
+        ) from failure
+    return files, path.rstrip("/")

@@ -1,0 +1,85 @@
+"""When an imported parked row is due: what the broker's queue entry says.
+
+A row of the schedule topic: the delivery time in its consume queue entry; without one the store time plus its level's
+delay. A timed row: the slot after TIMER_OUT_MS, never early (docs/rocketmq/delay-retry-transaction.md 2.3). A half: its born
+time plus its immunity, else transactionTimeOut.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.queue_files import EXT_ADDRESS_BELOW, QueueEntries
+from pipelines.broker_files.records import Fields
+from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+
+# What a broker waits for a level its table does not have.
+UNKNOWN_LEVEL_MS = 1_000
+
+Longs = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The settings that decide when a parked row is due, milliseconds."""
+
+    delay_levels_ms: tuple[int, ...]
+    timer_precision_ms: int
+    transaction_timeout_ms: int
+
+
+class DueTimes:
+    """Due times of the rows of one task; the schedule topic's queue files stay open between its pieces."""
+
+    def __init__(self, directory: BrokerDirectory, waits: Waits) -> None:
+        self._entries = QueueEntries(directory, SCHEDULE_TOPIC)
+        self._waits = waits
+
+    def of(self, fields: Fields, physical_offset: Longs, topic: pa.Array, properties: pa.Array) -> pa.Array:
+        """due_ms of each row, null for one that is not parked."""
+        due = np.zeros(len(physical_offset), np.int64)
+        is_parked = np.zeros(len(physical_offset), bool)
+        for name, due_of in (
+            (SCHEDULE_TOPIC, self._scheduled),
+            (TIMER_TOPIC, self._timed),
+            (HALF_TOPIC, self._half),
+        ):
+            rows = np.flatnonzero(pc.equal(topic, name).to_numpy(zero_copy_only=False))
+            if len(rows):
+                due[rows], is_parked[rows] = due_of(fields, physical_offset, rows, properties.take(pa.array(rows)))
+        return pa.array(due, mask=~is_parked)
+
+    def _scheduled(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+        levels = self._waits.delay_levels_ms
+        level = np.minimum(_number(properties, "DELAY", 0), len(levels))
+        delays = np.array([0, *levels], np.int64)
+        stored = fields.store_timestamp[rows]
+        delay = np.where(level > 0, delays[np.maximum(level, 0)] if levels else UNKNOWN_LEVEL_MS, 0)
+        tags_code, is_there = self._entries.tags_codes(
+            fields.queue_id[rows], fields.queue_offset[rows], physical[rows], fields.sizes[rows]
+        )
+        is_there &= tags_code >= EXT_ADDRESS_BELOW
+        return np.where(is_there, tags_code, stored + delay), np.ones(len(rows), bool)
+
+    def _timed(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+        slot = _number(properties, "TIMER_OUT_MS", -1)
+        # A broker's timer stops for ever at a row without its slot; it is never due here.
+        return slot + self._waits.timer_precision_ms, slot >= 0
+
+    def _half(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+        immunity = _number(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS", -1)
+        wait = np.where(immunity == -1, self._waits.transaction_timeout_ms, immunity * 1_000)
+        return fields.born_timestamp[rows] + wait, np.ones(len(rows), bool)
+
+
+def _number(properties: pa.Array, name: str, otherwise: int) -> Longs:
+    """A property that is a whole number; of several of this name the last one counts, as RocketMQ decodes them."""
+    pattern = f"(?s)^(?:.*\x02)?{name}\x01(?P<value>[^\x02]+)"
+    text = pc.struct_field(pc.extract_regex(properties, pattern), "value")
+    is_number = pc.fill_null(pc.match_substring_regex(text, "^[+-]?[0-9]{1,18}$"), False)
+    plain = pc.replace_substring_regex(pc.if_else(is_number, text, str(otherwise)), r"^\+", "")
+    return pc.cast(plain, pa.int64()).to_numpy(zero_copy_only=False)

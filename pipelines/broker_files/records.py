@@ -1,0 +1,239 @@
+"""Records of a commit log segment: where each one starts, whether it is whole, and its fields as columns.
+
+The layout is docs/rocketmq/store.md 1.2. A piece of a file is looked at as a whole: only the walk from record to record
+is a loop, the fields are gathered from all its records at once.
+"""
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+MESSAGE_V1 = 0xDAA320A7
+MESSAGE_V2 = 0xDAA320AB
+BLANK = 0xCBD43194
+BLANK_BYTES = 8
+
+# Fixed fields, and the lengths of body, topic and properties, of a V1 record with IPv4 hosts.
+LEAST_RECORD_BYTES = 91
+BODY_LENGTH_AT = 84
+BORN_HOST_AT = 48
+# An IPv6 host is this much longer than an IPv4 one.
+IPV6_EXTRA_BYTES = 12
+BORN_HOST_IS_IPV6 = 0x10
+STORE_HOST_IS_IPV6 = 0x20
+CRC_BITS = 0x7FFF_FFFF
+# The tail `__CRC32#` 0x01, ten digits, 0x02 that enabledAppendPropCRC adds (1.7).
+PROPERTY_CRC_NAME = b"__CRC32#\x01"
+PROPERTY_CRC_TAIL_BYTES = 20
+
+_SIZE_AND_MAGIC = struct.Struct(">iI")
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Walked:
+    """A walk along the chain of records in a piece of a file.
+
+    starts     where each record starts in the piece
+    next_at    where the walk ended: the first position that is not a whole record of the piece
+    stopped    `more`: a record goes on behind the piece; `blank`: the segment's end; `broken`: not a record
+    reason     what was found where the chain is broken
+    """
+
+    starts: list[int]
+    next_at: int
+    stopped: str
+    reason: str = ""
+
+
+def walk(piece: memoryview, first_at: int, left_in_file: int) -> Walked:
+    """Follow the records' lengths through `piece`; `left_in_file` bytes of the file begin with the piece."""
+    at, length = first_at, len(piece)
+    starts: list[int] = []
+    size_and_magic = _SIZE_AND_MAGIC.unpack_from
+    while at + BLANK_BYTES <= length:
+        size, magic = size_and_magic(piece, at)
+        if magic == MESSAGE_V1 or magic == MESSAGE_V2:
+            following = at + size
+            if size < LEAST_RECORD_BYTES or following > left_in_file:
+                return Walked(starts, at, "broken", _wrong_length(size, left_in_file - at))
+            if following > length:
+                return Walked(starts, at, "more")
+            starts.append(at)
+            at = following
+        elif magic == BLANK and at + size <= left_in_file:
+            return Walked(starts, at, "blank")
+        else:
+            return Walked(starts, at, "broken", f"not a record (length {size}, magic {magic:08X})")
+    if left_in_file - at < BLANK_BYTES:
+        return Walked(starts, at, "broken", f"only {left_in_file - at} bytes are left in the file")
+    return Walked(starts, at, "more")
+
+
+def _wrong_length(size: int, left: int) -> str:
+    if size < LEAST_RECORD_BYTES:
+        return f"a record of {size} bytes; the shortest has {LEAST_RECORD_BYTES}"
+    return f"a record of {size} bytes where the file has {left} left"
+
+
+@dataclass(frozen=True)
+class Fields:
+    """The fields of records that lie in one piece of a file, one array a field; positions are in the piece.
+
+    is_whole  whether the record's parts add up to its length: of others only `starts` and `sizes` mean anything
+    """
+
+    piece: memoryview
+    starts: Ints
+    sizes: Ints
+    body_crc: Ints
+    queue_id: Ints
+    flag: Ints
+    queue_offset: Ints
+    physical_offset: Ints
+    sys_flag: Ints
+    born_timestamp: Ints
+    store_timestamp: Ints
+    reconsume_times: Ints
+    prepared_transaction_offset: Ints
+    store_host_at: Ints
+    body_at: Ints
+    body_end: Ints
+    topic_at: Ints
+    topic_end: Ints
+    properties_at: Ints
+    properties_end: Ints
+    is_whole: npt.NDArray[np.bool_]
+
+
+def read_fields(piece: memoryview, starts: Ints) -> Fields:
+    """Gather the fields of the records that start at `starts`, each wholly inside the piece by its own length."""
+    ints, longs, bytes_, shorts = (_anywhere(piece, kind) for kind in (">i4", ">i8", "i1", ">i2"))
+    sizes = ints(starts)
+    ends = starts + sizes
+    is_v2 = ints(starts + 4) == np.int32(MESSAGE_V2 - 2**32)
+    sys_flag = ints(starts + 36)
+    born_extra = np.where(sys_flag & BORN_HOST_IS_IPV6, IPV6_EXTRA_BYTES, 0)
+    both_extra = born_extra + np.where(sys_flag & STORE_HOST_IS_IPV6, IPV6_EXTRA_BYTES, 0)
+
+    # A length below zero counts as none, as in RocketMQ; one that leads out of the record makes it broken.
+    body_at = starts + both_extra + BODY_LENGTH_AT + 4
+    body_end = body_at + np.maximum(ints(body_at - 4), 0)
+    is_whole = body_end < ends
+    topic_at = np.minimum(body_end, ends) + np.where(is_v2, 2, 1)
+    topic_length = np.where(is_v2, shorts(topic_at - 2), bytes_(topic_at - 1))
+    topic_end = topic_at + np.maximum(topic_length, 0)
+    properties_at = topic_end + 2
+    properties_end = properties_at + np.maximum(shorts(topic_end), 0)
+    is_whole &= (topic_length >= 0) & (properties_end == ends)
+    return Fields(
+        piece=piece,
+        starts=starts,
+        sizes=sizes,
+        body_crc=ints(starts + 8),
+        queue_id=ints(starts + 12),
+        flag=ints(starts + 16),
+        queue_offset=longs(starts + 20),
+        physical_offset=longs(starts + 28),
+        sys_flag=sys_flag,
+        born_timestamp=longs(starts + 40),
+        store_timestamp=longs(starts + born_extra + 56),
+        reconsume_times=ints(starts + both_extra + 72),
+        prepared_transaction_offset=longs(starts + both_extra + 76),
+        store_host_at=starts + born_extra + 64,
+        body_at=body_at,
+        body_end=body_end,
+        topic_at=topic_at,
+        topic_end=topic_end,
+        properties_at=properties_at,
+        properties_end=properties_end,
+        is_whole=is_whole,
+    )
+
+
+class _anywhere:
+    """Numbers of one kind at any position of a piece, aligned or not; positions behind its end read its last bytes."""
+
+    def __init__(self, piece: memoryview, kind: str) -> None:
+        dtype = np.dtype(kind)
+        self._last = max(len(piece) - dtype.itemsize, 0)
+        self._numbers: npt.NDArray = np.ndarray((self._last + 1,), dtype, buffer=piece, strides=(1,))
+
+    def __call__(self, positions: Ints) -> Ints:
+        return self._numbers[np.minimum(positions, self._last)].astype(np.int64)
+
+
+def wrong_crc(fields: Fields, by_property: bool) -> int:
+    """Index of the first record whose CRC does not match; the number of records when all do.
+
+    by_property  compare the CRC over the whole record that stands in its properties (forceVerifyPropCRC); without, the body's
+    """
+    if by_property:
+        return next((index for index in range(len(fields.starts)) if not _property_crc_matches(fields, index)), len(fields.starts))
+    piece, crc32 = fields.piece, zlib.crc32
+    bodies = zip(fields.body_at.tolist(), fields.body_end.tolist(), fields.body_crc.tolist(), strict=True)
+    for index, (at, end, stored) in enumerate(bodies):
+        if end > at and crc32(piece[at:end]) & CRC_BITS != stored:
+            return index
+    return len(fields.starts)
+
+
+def _property_crc_matches(fields: Fields, index: int) -> bool:
+    start, size = int(fields.starts[index]), int(fields.sizes[index])
+    properties = bytes(fields.piece[fields.properties_at[index] : fields.properties_end[index]])
+    found = properties.rfind(PROPERTY_CRC_NAME)
+    if found < 0 or (found > 0 and properties[found - 1] != 2):
+        return False
+    digits = properties[found + len(PROPERTY_CRC_NAME) :].split(b"\x02")[0]
+    if not digits.isdigit():
+        return False
+    expected = int(digits[::-1])  # the least significant digit comes first
+    return zlib.crc32(fields.piece[start : start + size - PROPERTY_CRC_TAIL_BYTES]) & CRC_BITS == expected
+
+
+def next_record(piece: memoryview, from_at: int, piece_offset: int) -> int | None:
+    """The first position from `from_at` on at which a whole record lies that says itself that it lies there.
+
+    piece_offset  physical offset of the piece's first byte
+    """
+    content = bytes(piece)
+    found: int = from_at + 3
+    while True:
+        candidates = [content.find(magic.to_bytes(4, "big"), found + 1) for magic in (MESSAGE_V1, MESSAGE_V2)]
+        ahead = [candidate for candidate in candidates if candidate >= 0]
+        if not ahead:
+            return None
+        found = min(ahead)
+        start = found - 4
+        if start + LEAST_RECORD_BYTES > len(content):
+            continue
+        size = _SIZE_AND_MAGIC.unpack_from(content, start)[0]
+        if size < LEAST_RECORD_BYTES or start + size > len(content):
+            continue
+        fields = read_fields(piece, np.array([start], np.int64))
+        if fields.is_whole[0] and fields.physical_offset[0] == piece_offset + start:
+            return start
+
+
+def slices(fields: Fields) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Body, topic and properties of whole records as three binary arrays.
+
+    The piece itself serves as one long binary array whose elements are body, gap, topic, gap, properties, gap, …; taking
+    every sixth element copies the bytes without a loop over records here.
+    """
+    count = len(fields.starts)
+    borders = np.empty((count, 6), np.int32)
+    bounds = (fields.body_at, fields.body_end, fields.topic_at, fields.topic_end, fields.properties_at, fields.properties_end)
+    for column, positions in enumerate(bounds):
+        borders[:, column] = positions
+    elements = pa.Array.from_buffers(
+        pa.binary(), max(count * 6 - 1, 0), [None, pa.py_buffer(borders.reshape(-1)), pa.py_buffer(fields.piece)]
+    )
+    sixth = np.arange(count, dtype=np.int32) * 6
+    body, topic, properties = (elements.take(pa.array(sixth + shift)) for shift in (0, 2, 4))
+    return body, topic, properties

@@ -1,0 +1,42 @@
+"""Settings of the store that is made from a broker: its broker.conf, and sizes that can be seen from its files."""
+
+from collections.abc import Mapping
+
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.queue_bounds import queue_names
+from pipelines.broker_files.queue_files import CONSUME_QUEUE
+from pipelines.broker_files.segments import read_segments
+from pipelines.store.errors import BadInput
+from pipelines.store.settings import Settings
+
+
+def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str, str]:
+    """Settings for Store.create: those of `conf`, and file sizes where it does not say them.
+
+    Raises BadInput for a setting that is not known or is not what the files show.
+    """
+    settings = dict(conf)
+    checked = Settings.of(conf)
+    segments, segment_bytes = read_segments(directory, conf)
+    if segments and not {"mappedFileSizeCommitLog", "mapedFileSizeCommitLog"} & conf.keys():
+        settings["mappedFileSizeCommitLog"] = str(segment_bytes)
+    queue_bytes = _queue_file_bytes(directory)
+    if queue_bytes is None:
+        return settings
+    if not {"mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"} & conf.keys():
+        settings["mappedFileSizeConsumeQueue"] = str(queue_bytes)
+    elif checked.queue_file_bytes != queue_bytes:
+        raise BadInput(
+            f"the broker's consume queue files have {queue_bytes} bytes, its settings say {checked.queue_file_bytes} "
+            "(mappedFileSizeConsumeQueue); a broker would not start. Correct the settings"
+        )
+    return settings
+
+
+def _queue_file_bytes(directory: BrokerDirectory) -> int | None:
+    """Size of the first queue file that has one."""
+    for topic, queue_id in queue_names(directory):
+        for file in directory.entries(f"{CONSUME_QUEUE}/{topic}/{queue_id}"):
+            if file.name.isdigit() and file.size_bytes:
+                return file.size_bytes
+    return None

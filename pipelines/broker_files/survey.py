@@ -1,0 +1,108 @@
+"""A first look at segments, on the executors: how far the chain of records goes and where it may be cut into pieces."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from pipelines.broker_files.chain import Checks, RecordChain, Skipped, is_zero_from
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.segments import Segment
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a segment holds, by a walk through it that copies nothing.
+
+    from_offset    where the walk began
+    end_offset     where the last whole record ends; where the blank lies, if `stopped` is `blank`
+    stopped        `end`, `blank` or `broken`, as RecordChain has it
+    reason         why it is broken there
+    rest_is_zero   whether nothing was ever written behind a broken end
+    records        number of whole records
+    displaced      records that say another physical offset than where they lie
+    borders        offsets at which a piece may start: the first record and then one every few megabytes
+    skipped        damage that was stepped over: (from, to, reason), offsets
+    """
+
+    start_offset: int
+    from_offset: int
+    end_offset: int
+    stopped: str
+    reason: str
+    rest_is_zero: bool
+    records: int
+    displaced: int
+    borders: list[int] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @classmethod
+    def of_json(cls, text: str) -> "Survey":
+        found = json.loads(text)
+        return cls(**{**found, "skipped": [Skipped(**one) for one in found["skipped"]]})
+
+
+@dataclass(frozen=True)
+class SurveyTask:
+    """One segment to look at from `from_offset` on, up to its end or `to_offset`."""
+
+    segment: Segment
+    from_offset: int
+    to_offset: int
+    checks: Checks
+    skip_damage: bool
+    border_bytes: int
+
+
+def survey_segments(spark: SparkSession, directory: BrokerDirectory, tasks: Sequence[SurveyTask]) -> list[Survey]:
+    """Look at segments side by side, a task each. The answers, a few numbers a segment, come to the driver."""
+    if not tasks:
+        return []
+
+    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                text = json.dumps(asdict(survey(directory, tasks[number])))
+                yield pa.RecordBatch.from_pydict({"number": [number], "survey": [text]})
+
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    found = numbers.mapInArrow(look, "number long, survey string").collect()
+    return [Survey.of_json(row.survey) for row in sorted(found, key=lambda row: row.number)]
+
+
+def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
+    start_offset, size_bytes = task.segment.start_offset, task.segment.size_bytes
+    records = displaced = 0
+    borders: list[int] = []
+    with directory.open(task.segment.path) as file:
+        chain = RecordChain(
+            file,
+            start_offset,
+            task.from_offset - start_offset,
+            task.to_offset - start_offset,
+            size_bytes,
+            task.skip_damage,
+            task.checks,
+        )
+        for piece_at, fields in chain.pieces():
+            offset = start_offset + piece_at + fields.starts
+            records += len(offset)
+            displaced += int((fields.physical_offset != offset).sum())
+            if not borders or offset[0] >= borders[-1] + task.border_bytes:
+                borders.append(int(offset[0]))
+        rest_is_zero = chain.stopped == "broken" and is_zero_from(file, chain.ended_at, size_bytes)
+    skipped = [Skipped(start_offset + s.from_at, start_offset + s.to_at, s.reason) for s in chain.skipped]
+    return Survey(
+        start_offset,
+        task.from_offset,
+        start_offset + chain.ended_at,
+        chain.stopped,
+        chain.reason,
+        rest_is_zero,
+        records,
+        displaced,
+        borders,
+        skipped,
+    )

@@ -1,0 +1,253 @@
+"""Count an input: per piece of it, what it takes to give every message its place. One pass over slim columns.
+
+A piece is a split of an input file: a run of rows that one task reads in order. A task may read several pieces, and Spark
+reads the largest first; places follow the order of the pieces in the input, so all is counted by piece.
+"""
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from pipelines.log.batches import Unit, units_of
+
+Piece = tuple[int, int]  # (hash of the file's name, where the split starts in it, bytes)
+Queue = tuple[str, int]
+
+PIECE_COLUMNS = ("file_hash", "block_start")
+# How many bad rows of a piece are kept to be shown.
+BAD_ROWS_SHOWN = 20
+
+
+@dataclass
+class CountedPiece:
+    """What one piece of the input holds.
+
+    rows, good_rows   rows of the piece; those that can be put
+    size_bytes        of its good rows together
+    sizes             of its good rows in order, int32; None when they were not asked for
+    rows_by_queue     rows whose queue is known
+    turns             topic -> rows that take turns over its queues
+    bad               (row, reason) of rows that cannot be put, the first of them
+    bad_rows          how many there are
+    arrival           (first, last, in order) of the arrival column; None when no row has one
+    without_arrival   rows that have none
+    units             for an input with batches: its units in order, instead of sizes
+    """
+
+    piece: Piece
+    rows: int = 0
+    good_rows: int = 0
+    size_bytes: int = 0
+    sizes: np.ndarray | None = None
+    rows_by_queue: Counter[Queue] = field(default_factory=Counter)
+    turns: Counter[str] = field(default_factory=Counter)
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    bad_rows: int = 0
+    arrival: tuple[int, int, bool] | None = None
+    without_arrival: int = 0
+    units: list[Unit] | None = None
+
+    @property
+    def topics(self) -> set[str]:
+        return set(self.turns) | {topic for topic, _ in self.rows_by_queue}
+
+
+@dataclass(frozen=True)
+class CountRules:
+    """What counting needs to know.
+
+    queue_nums         topic -> queues that are written; `default_queue_nums` for a topic not made yet
+    max_message_bytes  of a batch on the wire
+    with_sizes         whether to bring home the size of every row
+    split_batches      whether a batch that is too large is cut
+    """
+
+    queue_nums: Mapping[str, int]
+    default_queue_nums: int
+    max_message_bytes: int
+    with_sizes: bool = True
+    split_batches: bool = False
+
+    def queues(self, topic: str) -> int:
+        return self.queue_nums.get(topic, self.default_queue_nums)
+
+
+def counted_pieces(slim: DataFrame, rules: CountRules) -> list[CountedPiece]:
+    """Count `slim`: one small row a piece comes back (and four bytes a message when sizes are asked for).
+
+    slim   `file_hash` long, `block_start` long, `topic` string, `size_bytes` int, and where the input has them:
+           `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
+           `reason` string (why the row cannot be put)
+    """
+    counted = slim.mapInArrow(_counter(rules), "counted binary").collect()
+    return [pickle.loads(row.counted) for row in counted]  # written by the function below
+
+
+def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for piece, runs in runs_by_piece(batches):
+            counted = CountedPiece(piece)
+            sizes: list[np.ndarray] = []
+            kept: list[pa.RecordBatch] = []
+            for run in runs:
+                good = _count_rows(counted, run)
+                if "batch" in run.schema.names:
+                    kept.append(run)
+                _count_queues(counted, run.filter(good) if good is not None else run, rules)
+                if rules.with_sizes:
+                    taken = run.column("size_bytes")
+                    sizes.append(
+                        (taken.filter(good) if good is not None else taken).to_numpy(zero_copy_only=False)
+                    )
+            if any(run.column("batch").null_count < run.num_rows for run in kept):
+                _count_units(counted, pa.Table.from_batches(kept), rules)
+            elif rules.with_sizes:
+                counted.sizes = np.concatenate(sizes).astype(np.int32) if sizes else np.zeros(0, np.int32)
+            yield pa.RecordBatch.from_pydict({"counted": pa.array([pickle.dumps(counted)], pa.binary())})
+
+    return count
+
+
+def runs_by_piece(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Piece, Iterator[pa.RecordBatch]]]:
+    """Cut a task's rows where a new piece starts. Each piece's runs must be read before the next piece is asked for."""
+    pending: list[tuple[Piece, pa.RecordBatch]] = []
+
+    def cut() -> Iterator[tuple[Piece, pa.RecordBatch]]:
+        for batch in batches:
+            for start, end, piece in piece_runs(batch.column(0), batch.column(1)):
+                yield piece, batch.slice(start, end - start)
+
+    source = cut()
+
+    def runs(piece: Piece, first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield first
+        for next_piece, run in source:
+            if next_piece != piece:
+                pending.append((next_piece, run))
+                return
+            yield run
+
+    while True:
+        if not pending:
+            try:
+                pending.append(next(source))
+            except StopIteration:
+                return
+        piece, first = pending.pop()
+        yield piece, runs(piece, first)
+
+
+def piece_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int, int, Piece]]:
+    """(first row, end row, piece) of each run of rows of one piece in a batch."""
+    rows = len(file_hash)
+    if rows == 0:
+        return
+    hashes, starts = file_hash.to_numpy(zero_copy_only=False), block_start.to_numpy(zero_copy_only=False)
+    changes = np.flatnonzero((hashes[1:] != hashes[:-1]) | (starts[1:] != starts[:-1])) + 1
+    edges = [0, *changes.tolist(), rows]
+    for start, end in pairwise(edges):
+        yield start, end, (int(hashes[start]), int(starts[start]))
+
+
+def _count_rows(counted: CountedPiece, run: pa.RecordBatch) -> pa.Array | None:
+    """Count rows, bad rows and the order of arrival; the mask of good rows, None when all are."""
+    first_row = counted.rows
+    counted.rows += run.num_rows
+    if "arrival" in run.schema.names:
+        _count_arrival(counted, run.column("arrival"))
+    good = None
+    reasons = run.column("reason") if "reason" in run.schema.names else None
+    if reasons is not None and reasons.null_count < len(reasons):
+        good = pc.is_null(reasons)
+        bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
+        counted.bad_rows += len(bad)
+        for row in bad[: BAD_ROWS_SHOWN - len(counted.bad)].tolist():
+            counted.bad.append((first_row + row, reasons[row].as_py()))
+    counted.good_rows = counted.rows - counted.bad_rows
+    sizes = run.column("size_bytes")
+    counted.size_bytes += pc.sum(sizes.filter(good) if good is not None else sizes).as_py() or 0
+    return good
+
+
+def _count_arrival(counted: CountedPiece, column: pa.Array) -> None:
+    counted.without_arrival += column.null_count
+    arrival = column.drop_null().to_numpy(zero_copy_only=False)
+    if not len(arrival):
+        return
+    in_order = bool(np.all(arrival[1:] >= arrival[:-1]))
+    first, last = int(arrival[0]), int(arrival[-1])
+    if counted.arrival is not None:
+        in_order = in_order and counted.arrival[2] and counted.arrival[1] <= first
+        first = counted.arrival[0]
+    counted.arrival = (first, last, in_order)
+
+
+def _count_queues(counted: CountedPiece, run: pa.RecordBatch, rules: CountRules) -> None:
+    codes, topics = topic_codes(run.column("topic"))
+    queue = chosen_queues(run, codes, topics, rules.queues)
+    if queue is None:
+        for code, rows in enumerate(np.bincount(codes, minlength=len(topics)).tolist()):
+            counted.turns[topics[code]] += rows
+        return
+    turning = queue < 0
+    for code, rows in enumerate(np.bincount(codes[turning], minlength=len(topics)).tolist()):
+        if rows:
+            counted.turns[topics[code]] += rows
+    pairs, rows_of = np.unique(codes[~turning].astype(np.int64) << 32 | queue[~turning], return_counts=True)
+    for pair, rows in zip(pairs.tolist(), rows_of.tolist(), strict=True):
+        counted.rows_by_queue[topics[pair >> 32], pair & 0xFFFFFFFF] += rows
+
+
+def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> None:
+    """Batches need their rows together: the slim columns of one file."""
+    counted.turns.clear()
+    counted.rows_by_queue.clear()
+    counted.units, bad = units_of(rows, rules.queues, rules.max_message_bytes, rules.split_batches)
+    counted.bad_rows += sum(end - start for start, end, _ in bad)
+    for start, end, reason in bad:
+        counted.bad.extend((row, reason) for row in range(start, end))
+    counted.bad = sorted(counted.bad)[:BAD_ROWS_SHOWN]
+    counted.good_rows = sum(unit.rows for unit in counted.units)
+    counted.size_bytes = sum(unit.size_bytes for unit in counted.units)
+    for unit in counted.units:
+        if unit.queue_id is None:
+            counted.turns[unit.topic] += 1
+        else:
+            counted.rows_by_queue[unit.topic, unit.queue_id] += unit.rows
+
+
+def topic_codes(topics: pa.Array) -> tuple[np.ndarray, list[str]]:
+    """Each row's topic as a number, and the topics by number."""
+    encoded = pc.dictionary_encode(topics)
+    return encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
+
+
+def chosen_queues(
+    run: pa.RecordBatch, codes: np.ndarray, topics: list[str], queues: Callable[[str], int]
+) -> np.ndarray | None:
+    """Queue of each row where the row says it; -1 where its topic's turn decides; None when that is so for all rows.
+
+    A sharding key's queue is RocketMQ's SelectMessageQueueByHash: remainder first, then absolute value
+    (docs/rocketmq/consume-filter-ha.md 1.4).
+    """
+    queue = None
+    if "queue_id" in run.schema.names and run.column("queue_id").null_count < run.num_rows:
+        queue = run.column("queue_id").fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if "shard" in run.schema.names and run.column("shard").null_count < run.num_rows:
+        shard = run.column("shard")
+        sharded = pc.is_valid(shard).to_numpy(zero_copy_only=False)
+        nums = np.array([queues(topic) for topic in topics], np.int64)[codes]
+        by_hash = np.abs(np.fmod(shard.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64), nums))
+        queue = (
+            np.where(sharded & (queue < 0), by_hash, queue)
+            if queue is not None
+            else np.where(sharded, by_hash, -1)
+        )
+    return queue

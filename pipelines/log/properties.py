@@ -1,0 +1,51 @@
+"""Decoding the properties string: `name 0x01 value 0x02`, repeated (docs/rocketmq/store.md 1.8).
+
+A piece between two 0x02 counts when its first 0x01 has a name before it and a value behind it; a value may hold further
+0x01. Of a name that comes twice the last piece counts.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+NAME_END, PROPERTY_END = "\x01", "\x02"
+
+
+def property_value(properties: Column, name: str) -> Column:
+    """The value of one property, string; null where there is none.
+
+    Cheaper than the whole map; several names asked of one column split it once.
+    """
+    begins = name + NAME_END
+    values = F.filter(
+        F.split(properties, PROPERTY_END),
+        lambda piece: piece.startswith(begins) & (F.octet_length(piece) > len(begins.encode())),
+    )
+    return F.get(values, F.size(values) - 1).substr(F.lit(len(begins) + 1), F.length(properties))
+
+
+def properties_map(properties: Column) -> Column:
+    """All properties, map<string,string>; empty for an empty string, null for null."""
+    pieces = F.filter(F.split(properties, PROPERTY_END), _is_whole)
+    names = F.transform(pieces, _name)
+    has_each_name_once = F.size(F.array_distinct(names)) == F.size(names)
+
+    def is_last(piece: Column, place: Column) -> Column:
+        later = F.slice(names, place + 2, F.size(names))
+        return ~F.array_contains(later, _name(piece))
+
+    # Almost no message has a name twice; only then is every piece compared with those behind it.
+    kept = F.when(has_each_name_once, pieces).otherwise(F.filter(pieces, is_last))
+    return F.map_from_entries(F.transform(kept, lambda piece: F.struct(_name(piece), _value(piece))))
+
+
+def _is_whole(piece: Column) -> Column:
+    name_end = F.instr(piece, NAME_END)
+    return (name_end > 1) & (name_end < F.length(piece))
+
+
+def _name(piece: Column) -> Column:
+    return F.substring_index(piece, NAME_END, 1)
+
+
+def _value(piece: Column) -> Column:
+    return piece.substr(F.instr(piece, NAME_END) + 1, F.length(piece))

@@ -1,0 +1,467 @@
+"""Accept messages: each input row as a message to be stored, or the reason why it cannot be.
+
+The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.compress import zlib_compressed
+from pipelines.log.encode import (
+    BLANK_BYTES,
+    COMPRESSED,
+    INNER_BATCH,
+    TRANSACTION_BITS,
+    UNIQUE_KEY_PROPERTY_BYTES,
+    ZLIB,
+    property_pair,
+    property_pairs,
+    size_bytes,
+    with_host_bits,
+)
+from pipelines.log.hashing import java_hash
+from pipelines.log.properties import property_value
+from pipelines.produce.inputs import Input
+from pipelines.store.settings import Settings
+from pipelines.store.topics import SEND_FORBIDDEN
+
+# What MessageConst reserves (docs/rocketmq/store.md 1.9), but for the names an input may give as they are meant.
+RESERVED_PROPERTIES = (
+    "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
+    "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
+    "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MSG_REGION", "TRACE_ON", "EXTEND_UNIQ_INFO", "DUP_INFO",
+    "TRAN_PREPARED_QUEUE_OFFSET", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME",
+    "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_MULTI_QUEUE_OFFSET",
+    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC",
+    "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#",
+)  # fmt: skip
+
+# Columns and properties that ask for delay, a timer or a transaction.
+PARKING_COLUMNS = (
+    "delay_level", "delay_ms", "deliver_at_ms", "deliver_at_time", "deliver_through", "cancel_unique_key", "transaction",
+    "producer_group",
+)  # fmt: skip
+PARKING_PROPERTIES = (
+    "DELAY",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_DEL_UNIQKEY",
+    "TRAN_MSG",
+)
+
+MAX_PROPERTIES_BYTES = 32_767
+MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
+
+_IPV4 = r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+# Colons and hex digits, at most one run of zeros left out; docs/rocketmq/store.md 1.2 gives such a host 16 bytes.
+_IPV6 = (
+    r"(?=[^\]]*:)(?!.*::.*::)(?:[0-9a-fA-F]{1,4}|:)(?:[0-9a-fA-F]{0,4}:){0,7}(?:[0-9a-fA-F]{0,4}|"
+    + _IPV4
+    + ")"
+)
+_HOST = rf"^(?:{_IPV4}|\[{_IPV6}\]):\d{{1,5}}$"
+
+
+@dataclass(frozen=True)
+class AcceptRules:
+    """What accepting needs to know beside the row.
+
+    topic_complaints  topic -> why nothing can be put to it
+    queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
+    compress_over     compress bodies of at least so many bytes; None never
+    """
+
+    settings: Settings
+    now_ms: int
+    compress_over: int | None = None
+    needs_sharding_key: bool = False
+    python_selector: bool = False
+    topic_complaints: Mapping[str, str] | None = None
+    queues_by_topic: Mapping[str, int] | None = None
+
+
+def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: bool = True) -> DataFrame:
+    """Messages as they will be stored, but for their place.
+
+    rows    the input as Input.read gives it
+    adds    `stored_body`, `stored_properties` (without a UNIQ_KEY of the put's own), `makes_key` (whether it gets one),
+            `stored_sys_flag`, `stored_born_host`, `size_bytes`, `wire_bytes`, and where the input has the columns:
+            `shard`; `reason` (null for a good row) unless `with_reasons` is False: known to be null for all rows
+    """
+    has = source.columns.__contains__
+    settings = rules.settings
+    typed = rows if source.is_staged else rows.transform(with_typed_columns, source)
+    body = _body(source)
+    plain = typed.withColumn("plain_body", body)
+    sys_flag = F.coalesce(F.col("sys_flag"), F.lit(0)) if has("sys_flag") else F.lit(0)
+    born_host = F.coalesce(F.col("born_host"), F.lit(settings.store_host)) if has("born_host") else None
+    stored_body, flag_bits = F.col("plain_body"), F.lit(0)
+    if rules.compress_over is not None:
+        compresses = (F.length("plain_body") >= rules.compress_over) & (sys_flag.bitwiseAND(COMPRESSED) == 0)
+        if has("batch"):
+            compresses = compresses & F.col("batch").isNull()  # a batch is never compressed
+        stored_body = F.when(compresses, zlib_compressed(F.col("plain_body"))).otherwise(F.col("plain_body"))
+        flag_bits = F.when(compresses, F.lit(COMPRESSED | ZLIB)).otherwise(0)
+    store_ipv6 = settings.store_host.startswith("[")
+    stored_born_host = born_host if born_host is not None else F.lit(settings.store_host)
+    messages = plain.withColumns(
+        {
+            "stored_body": stored_body,
+            "stored_properties": _stored_properties(source),
+            "makes_key": _makes_key(source),
+            "stored_sys_flag": with_host_bits(sys_flag.bitwiseOR(flag_bits), stored_born_host, store_ipv6),
+            "stored_born_host": stored_born_host,
+        }
+    )
+    properties_bytes = F.octet_length("stored_properties") + F.when(
+        F.col("makes_key"), F.lit(UNIQUE_KEY_PROPERTY_BYTES)
+    ).otherwise(0)
+    body_bytes = F.coalesce(F.octet_length("stored_body"), F.lit(0))
+    topic = F.coalesce(F.col("topic"), F.lit(""))
+    messages = messages.withColumns(
+        {
+            "size_bytes": size_bytes(topic, body_bytes, properties_bytes, born_host, store_ipv6),
+            "wire_bytes": (body_bytes + properties_bytes).cast("int"),
+        }
+    )
+    if with_reasons:
+        complaints = _complaints(source, rules, properties_bytes)
+        messages = messages.withColumn("reason", F.coalesce(*complaints))
+    return messages
+
+
+# --- columns with the types they are meant to have ---
+
+_NUMBERS = {
+    "queue_id": "int", "flag": "int", "sys_flag": "int", "delay_level": "int",
+    "born_timestamp": "long", "arrival": "long", "delay_ms": "long", "deliver_at_ms": "long",
+}  # fmt: skip
+
+
+def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
+    """Numbers as numbers, keys as words, a sharding key as its hash; a value that is none becomes null in its column and
+    text in `bad_numbers`, a sentence for the first of them."""
+    types = dict(rows.dtypes)
+    wrong, columns = [], {}
+    for name, wanted in _NUMBERS.items():
+        if name not in source.columns or types[name] == {"long": "bigint"}.get(wanted, wanted):
+            continue
+        value = F.col(name).try_cast(wanted)
+        columns[name] = value
+        is_wrong = F.col(name).isNotNull() & value.isNull()
+        wrong.append(
+            F.when(
+                is_wrong,
+                F.format_string(
+                    f"{name} is %s; expected a whole number of type {wanted}", F.col(name).cast("string")
+                ),
+            )
+        )
+    if "keys" in source.columns:
+        columns["keys"] = _key_words(F.col("keys"), types["keys"])
+    if "sharding_key" in source.columns:
+        columns["shard"], complaint = _shard(F.col("sharding_key"), types["sharding_key"])
+        wrong.append(complaint)
+    if "properties" in source.columns and types["properties"] == "string":
+        parsed = F.from_json("properties", "map<string,string>")
+        columns["properties"] = parsed
+        is_wrong = F.col("properties").isNotNull() & parsed.isNull()
+        wrong.append(F.when(is_wrong, F.lit("properties: expected an object of strings")))
+    for name in ("topic", "tags", "properties_raw", "unique_key", "batch", "born_host"):
+        if name in source.columns and types[name] != "string":
+            columns[name] = F.col(name).cast("string")
+    columns["bad_number"] = F.coalesce(*wrong) if wrong else F.lit(None).cast("string")
+    return rows.withColumns(columns)
+
+
+def _key_words(keys: Column, type_name: str) -> Column:
+    if type_name.startswith("array"):
+        return F.array_join(keys, " ")
+    if type_name == "variant":
+        words = F.try_variant_get(keys, "$", "array<string>")
+        return F.coalesce(F.array_join(words, " "), F.try_variant_get(keys, "$", "string"))
+    return keys.cast("string")
+
+
+def _shard(key: Column, type_name: str) -> tuple[Column, Column]:
+    """Java's hashCode of the key, int: of a string its characters', of an integer itself (consume-filter-ha.md 1.4)."""
+    expected = F.when(key.isNotNull(), F.lit("sharding_key: expected a string or a whole number"))
+    if type_name in ("int", "bigint", "smallint", "tinyint"):
+        return _integer_hash(key.cast("long")), F.lit(None).cast("string")
+    if type_name == "string":
+        return F.when(key.isNotNull(), java_hash(key)), F.lit(None).cast("string")
+    if type_name != "variant":
+        return F.lit(None).cast("int"), expected
+    kind = F.schema_of_variant(key)
+    text, number = F.try_variant_get(key, "$", "string"), F.try_variant_get(key, "$", "long")
+    shard = F.when(kind == "STRING", java_hash(text)).when(kind == "BIGINT", _integer_hash(number))
+    is_wrong = kind.isNotNull() & ~kind.isin("STRING", "BIGINT", "VOID")
+    return shard, F.when(is_wrong, F.lit("sharding_key: expected a string or a whole number"))
+
+
+def _integer_hash(number: Column) -> Column:
+    """An Integer hashes to itself, a Long that is none to its halves, one xor the other."""
+    fits = number.between(-(2**31), 2**31 - 1)
+    halves = number.bitwiseXOR(F.shiftrightunsigned(number, 32)).bitwiseAND(F.lit(0xFFFFFFFF).cast("long"))
+    signed = F.when(halves > 2**31 - 1, halves - F.lit(2**32)).otherwise(halves)
+    return F.when(fits, number).otherwise(signed).cast("int")
+
+
+def _body(source: Input) -> Column:
+    texts = []
+    if "body" in source.columns:
+        texts.append(F.col("body").cast("binary"))
+    if "body_base64" in source.columns:
+        texts.append(F.try_to_binary(F.col("body_base64").cast("string"), F.lit("base64")))
+    return F.coalesce(*texts)
+
+
+def _given_key(source: Input) -> Column | None:
+    keys = []
+    if "unique_key" in source.columns:
+        keys.append(F.when(F.length("unique_key") > 0, F.col("unique_key")))
+    if "properties" in source.columns:
+        keys.append(F.col("properties")["UNIQ_KEY"])
+    return F.coalesce(*keys) if keys else None
+
+
+def _makes_key(source: Input) -> Column:
+    """Whether the put makes the row's unique key: it has none, and its properties are not given as they are stored."""
+    given = _given_key(source)
+    makes = F.lit(True) if given is None else given.isNull()
+    if "properties_raw" in source.columns:
+        makes = makes & F.col("properties_raw").isNull()
+    return makes
+
+
+def _stored_properties(source: Input) -> Column:
+    pairs = []
+    if "tags" in source.columns:
+        pairs.append(property_pair("TAGS", F.col("tags")))
+    if "keys" in source.columns:
+        pairs.append(property_pair("KEYS", F.col("keys")))
+    if "properties" in source.columns:
+        own = F.map_filter("properties", lambda name, value: (name != "UNIQ_KEY") & (F.length(value) > 0))
+        pairs.append(F.when(F.col("properties").isNull(), "").otherwise(property_pairs(own)))
+    given = _given_key(source)
+    if given is not None:
+        pairs.append(property_pair("UNIQ_KEY", given))
+    built = F.concat(*[F.coalesce(pair, F.lit("")) for pair in pairs]) if pairs else F.lit("")
+    if "properties_raw" not in source.columns:
+        return built
+    return F.coalesce(F.col("properties_raw"), built)
+
+
+# --- complaints ---
+
+
+def _complaints(source: Input, rules: AcceptRules, properties_bytes: Column) -> list[Column]:
+    """Sentences, null where the row is fine, in the order a person would mend them."""
+    has = source.columns.__contains__
+    complaints = [F.col("problem")] if source.has_problems else []
+    if rules.python_selector:
+        complaints.append(F.col("selector_problem"))
+    complaints.append(F.col("bad_number"))
+    complaints += _topic_complaints(rules)
+    complaints += _body_complaints(source, rules)
+    complaints += _property_complaints(source)
+    complaints += _parking_complaints(source)
+    if has("queue_id"):
+        complaints += _queue_complaints(rules)
+    if rules.needs_sharding_key:
+        missing = F.col("shard").isNull() if has("sharding_key") else F.lit(True)
+        if has("queue_id"):
+            missing = missing & F.col("queue_id").isNull()
+        complaints.append(F.when(missing, F.lit("sharding_key is missing; the selector hash needs one")))
+    if has("born_host"):
+        is_wrong = F.col("born_host").isNotNull() & ~F.col("born_host").rlike(_HOST)
+        complaints.append(
+            F.when(
+                is_wrong,
+                F.format_string("born_host is %s; expected ip:port or [ipv6]:port", F.col("born_host")),
+            )
+        )
+    if has("sys_flag"):
+        complaints += _sys_flag_complaints()
+    complaints.append(
+        F.when(
+            properties_bytes > MAX_PROPERTIES_BYTES,
+            F.format_string(f"its properties are %d bytes; at most {MAX_PROPERTIES_BYTES}", properties_bytes),
+        )
+    )
+    room = min(rules.settings.max_record_bytes, rules.settings.segment_bytes - BLANK_BYTES)
+    limit = (
+        "mappedFileSizeCommitLog less 8"
+        if room < rules.settings.max_record_bytes
+        else "maxMessageSize and 65,536 more"
+    )
+    complaints.append(
+        F.when(
+            F.col("size_bytes") > room,
+            F.format_string(f"its record is %d bytes; at most {room} ({limit})", F.col("size_bytes")),
+        )
+    )
+    return complaints
+
+
+def _topic_complaints(rules: AcceptRules) -> list[Column]:
+    topic = F.col("topic")
+    is_long_kind = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
+    at_most = F.when(is_long_kind, MAX_RETRY_TOPIC_BYTES).otherwise(MAX_TOPIC_BYTES)
+    complaints = [
+        F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
+        F.when(
+            ~topic.rlike(r"^[%|a-zA-Z0-9_-]+$"),
+            F.format_string("topic %s has a character other than letters, digits and %%|-_", topic),
+        ),
+        F.when(
+            F.octet_length(topic) > at_most,
+            F.format_string(
+                "topic %s… has %d bytes; at most %d", F.left(topic, F.lit(40)), F.octet_length(topic), at_most
+            ),
+        ),
+        F.when(
+            topic.isin(*sorted(SEND_FORBIDDEN)),
+            F.format_string("topic %s is the store's own: no message may be sent to it", topic),
+        ),
+    ]
+    for name, complaint in (rules.topic_complaints or {}).items():
+        complaints.append(F.when(topic == name, F.lit(complaint)))
+    return complaints
+
+
+def _body_complaints(source: Input, rules: AcceptRules) -> list[Column]:
+    has = source.columns.__contains__
+    complaints = []
+    if has("body_base64"):
+        encoded = F.col("body_base64").isNotNull()
+        if has("body"):
+            both = encoded & F.col("body").isNotNull()
+            complaints.append(F.when(both, F.lit("body and body_base64 are both given; one is enough")))
+        undecoded = F.try_to_binary(F.col("body_base64").cast("string"), F.lit("base64")).isNull()
+        complaints.append(F.when(encoded & undecoded, F.lit("body_base64 is not base64")))
+    at_most = rules.settings.max_message_bytes
+    complaints.append(F.when(F.col("plain_body").isNull(), F.lit("body is missing; an empty one is legal")))
+    complaints.append(
+        F.when(
+            F.octet_length("plain_body") > at_most,
+            F.format_string(
+                f"its body is %d bytes; at most {at_most} (maxMessageSize)", F.octet_length("plain_body")
+            ),
+        )
+    )
+    return complaints
+
+
+def _property_complaints(source: Input) -> list[Column]:
+    has = source.columns.__contains__
+    complaints = []
+    if has("properties"):
+        names = F.map_keys("properties")
+        reserved = F.array_intersect(names, F.array(*[F.lit(name) for name in RESERVED_PROPERTIES]))
+        complaints.append(
+            F.when(
+                F.size(reserved) > 0,
+                F.format_string(
+                    "property %s is reserved; give tags, keys and the like as columns, or all as properties_raw",
+                    F.array_join(reserved, ", "),
+                ),
+            )
+        )
+        blank = F.exists(
+            F.map_entries("properties"),
+            lambda e: (F.trim(e["key"]) == "") | (F.coalesce(F.trim(e["value"]), F.lit("")) == ""),
+        )
+        complaints.append(
+            F.when(blank, F.lit("a property has a blank name or value; RocketMQ would not keep it"))
+        )
+        unsafe = F.exists(
+            F.map_entries("properties"), lambda e: e["key"].rlike("[\x01\x02]") | e["value"].contains("\x02")
+        )
+        complaints.append(
+            F.when(unsafe, F.lit("a property has a byte 0x01 in its name or 0x02; they separate properties"))
+        )
+        if has("unique_key"):
+            inside = F.col("properties")["UNIQ_KEY"]
+            differs = F.coalesce(inside != F.col("unique_key"), F.lit(False))
+            complaints.append(F.when(differs, F.lit("unique_key and the property UNIQ_KEY differ; give one")))
+    for name in ("tags", "keys", "unique_key"):
+        if has(name):
+            complaints.append(
+                F.when(
+                    F.col(name).contains("\x02"), F.lit(f"{name} has a byte 0x02; it separates properties")
+                )
+            )
+    if has("properties_raw"):
+        others = [
+            F.col(name).isNotNull() for name in ("tags", "keys", "properties", "unique_key") if has(name)
+        ]
+        if others:
+            any_other = others[0]
+            for other in others[1:]:
+                any_other = any_other | other
+            complaints.append(
+                F.when(
+                    F.col("properties_raw").isNotNull() & any_other,
+                    F.lit(
+                        "properties_raw comes alone: tags, keys, properties and unique_key must be inside it"
+                    ),
+                )
+            )
+    return complaints
+
+
+def _parking_complaints(source: Input) -> list[Column]:
+    """Delay, timer and transaction columns: refused rather than stored as if they had not been asked for."""
+    refused = "%s asks for delay, a timer or a transaction, which this version of put_messages does not do"
+    complaints = []
+    for name in PARKING_COLUMNS:
+        if name in source.columns:
+            text = F.col(name).cast("string")
+            asks = text.isNotNull() & ~F.lower(text).isin("", "false", "0")
+            complaints.append(F.when(asks, F.lit(refused % name)))
+    if "properties" in source.columns:
+        asks = F.array_contains(F.map_keys("properties"), "TIMER_DEL_UNIQKEY")
+        complaints.append(F.when(asks, F.lit(refused % "property TIMER_DEL_UNIQKEY")))
+    if "properties_raw" in source.columns:
+        for name in PARKING_PROPERTIES:
+            asks = property_value(F.col("properties_raw"), name).isNotNull()
+            complaints.append(F.when(asks, F.lit(refused % f"property {name} in properties_raw")))
+    return complaints
+
+
+def _queue_complaints(rules: AcceptRules) -> list[Column]:
+    queue_id, topic = F.col("queue_id"), F.col("topic")
+    complaints = [F.when(queue_id < 0, F.format_string("queue_id is %d; expected 0 or more", queue_id))]
+    for name, queues in (rules.queues_by_topic or {}).items():
+        too_large = (topic == name) & (queue_id >= queues)
+        complaints.append(
+            F.when(
+                too_large,
+                F.format_string(f"queue_id is %d; topic {name} has queues 0 to {queues - 1}", queue_id),
+            )
+        )
+    return complaints
+
+
+def _sys_flag_complaints() -> list[Column]:
+    flag = F.col("sys_flag")
+    return [
+        F.when(
+            flag.bitwiseAND(TRANSACTION_BITS) != 0,
+            F.lit("sys_flag has transaction bits (0xC); they are the store's to set"),
+        ),
+        F.when(
+            flag.bitwiseAND(INNER_BATCH) != 0,
+            F.lit("sys_flag says inner batch (0x80); batches are put with the column batch"),
+        ),
+        F.when(
+            (flag < 0) | (flag.bitwiseAND(0x700) > ZLIB),
+            F.format_string("sys_flag is %d; its compression type (0x700) must be 0 to 3", flag),
+        ),
+    ]

@@ -1,0 +1,446 @@
+"""Put an input: count it, give every message its place after the head, append. Exactly once for a batch id.
+
+An append is remembered by its rows' append_id, `BATCH_ID:from-to`: rows [from, to) of the input. A put that was cut short
+goes on after the last of them; the same put again finds all of them and appends nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.log.count import CountedPiece, CountRules, counted_pieces
+from pipelines.log.encode import body_crc
+from pipelines.log.place import Placement, place, segment_of, with_places
+from pipelines.produce.accept import AcceptRules, accepted
+from pipelines.produce.arrange import arrange
+from pipelines.produce.inputs import Input
+from pipelines.produce.selectors import Selector
+from pipelines.store.errors import BadInput
+from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
+from pipelines.store.plan import Plan
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import DEFAULT_TOPIC, TopicConfig, topic_made_on_the_fly
+from schemas import COMMITLOG, REJECTED_MESSAGES
+
+# Records of one append: the lock is held and a lost race is paid for this long (about ten seconds).
+APPEND_BYTES = 2 * 1024**3
+# A file is read once for each append that takes a part of it, so it is cut into few.
+PARTS_OF_A_FILE = 8
+# Sizes of all rows are brought to the driver at once (four bytes a row) for inputs up to this; larger ones by append.
+COUNT_AT_ONCE_BYTES = 8 * 1024**3
+# Rows since queue_bounds after which the next head would have to look at too many.
+ROWS_BETWEEN_BOUNDS = 100_000
+
+_SLIM = ("file_hash", "block_start", "topic", "size_bytes")
+_SLIM_OPTIONAL = ("queue_id", "shard", "batch", "wire_bytes", "arrival", "reason")
+
+
+class QueueNums(NamedTuple):
+    """Queues of a topic, as a function that travels to the workers."""
+
+    by_topic: Mapping[str, int]
+    otherwise: int
+
+    def of(self, topic: str) -> int:
+        return self.by_topic.get(topic, self.otherwise)
+
+
+class BadRow(NamedTuple):
+    """A row that cannot be put: its place in the input, where a person finds it, and why."""
+
+    place: int
+    where: str
+    reason: str
+
+
+@dataclass
+class Put:
+    """One put: its input, its rules, and what has been counted of it."""
+
+    spark: SparkSession
+    source: Input
+    batch_id: str
+    settings: Settings
+    topics: Mapping[str, TopicConfig]
+    rules: AcceptRules
+    split_batches: bool = False
+    pieces: list[CountedPiece] = field(default_factory=list)
+    whole_files: bool = False
+
+    # --- counting ---
+
+    def count(self) -> None:
+        """Count the whole input; fills `pieces`, in the order of the input."""
+        self.pieces = self._count(None, with_sizes=self.source.size_bytes <= COUNT_AT_ONCE_BYTES)
+        if any(piece.units is not None for piece in self.pieces) and not self.whole_files:
+            # Batches are found in files read as a whole: a split could cut one.
+            self.whole_files = True
+            if len({piece.piece[0] for piece in self.pieces}) < len(self.pieces):
+                self.pieces = self._count(None, with_sizes=True)
+
+    def _count(self, files: Sequence[int] | None, with_sizes: bool) -> list[CountedPiece]:
+        rules = CountRules(
+            self.queue_nums,
+            self.topic_config("").write_queue_nums,
+            self.settings.max_message_bytes,
+            with_sizes,
+            self.split_batches,
+        )
+        with stable_splits(self.spark, self.source, self.whole_files):
+            messages = self.messages(files)
+            counted = counted_pieces(messages.select(*self.slim_columns), rules)
+        return sorted(counted, key=self._order)
+
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether the arrival column, where there is one, does not ascend over the input."""
+        spans = [piece.arrival for piece in self.pieces if piece.arrival is not None]
+        if spans and any(piece.without_arrival for piece in self.pieces):
+            missing = sum(piece.without_arrival for piece in self.pieces)
+            raise BadInput(
+                f"arrival is missing in {missing} rows and given in others; give it in all rows or in none"
+            )
+        return any(not in_order for _, _, in_order in spans) or any(
+            before[1] > after[0] for before, after in pairwise(spans)
+        )
+
+    def arrange(self, directory: str, selects: bool, select: Selector | None) -> None:
+        """Put from a copy in `directory` that is in order and has the selector's queues."""
+        with stable_splits(self.spark, self.source, self.whole_files):
+            self.source = arrange(
+                self.spark,
+                self.source,
+                directory,
+                self.batch_id,
+                self.is_out_of_order,
+                selects,
+                select,
+                QueueNums(self.queue_nums, self.topic_config("").write_queue_nums).of,
+            )
+        self.pieces = []
+        self.whole_files = False
+
+    def _order(self, piece: CountedPiece) -> tuple[int, int]:
+        file_hash, block_start = piece.piece
+        return self.source.hashes[file_hash], block_start
+
+    @property
+    def bad_rows(self) -> int:
+        return sum(piece.bad_rows for piece in self.pieces)
+
+    @property
+    def slim_columns(self) -> list[str]:
+        has = {*self.source.columns, "wire_bytes" if "batch" in self.source.columns else ""}
+        if "sharding_key" in self.source.columns:
+            has.add("shard")
+        if self._has_reasons:
+            has.add("reason")
+        return [*_SLIM, *[name for name in _SLIM_OPTIONAL if name in has]]
+
+    @property
+    def _has_reasons(self) -> bool:
+        """Reasons are worked out unless a count has shown that there are none."""
+        return not self.pieces or self.bad_rows > 0
+
+    def messages(self, files: Sequence[int] | None) -> DataFrame:
+        return self.source.read(self.spark, files).transform(
+            accepted, self.source, self.rules, self._has_reasons
+        )
+
+    # --- topics ---
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The topic's config, or the one it would get when it is made on the fly."""
+        return self.topics.get(topic) or topic_made_on_the_fly(topic, self._default_topic)
+
+    @property
+    def _default_topic(self) -> TopicConfig:
+        queues = self.settings["defaultTopicQueueNums"]
+        return self.topics.get(DEFAULT_TOPIC) or TopicConfig(DEFAULT_TOPIC, queues, queues, 7)
+
+    @property
+    def queue_nums(self) -> dict[str, int]:
+        """Queues that are written, of each topic: those that exist, and those this put will make."""
+        names = set(self.topics) | {topic for piece in self.pieces for topic in piece.topics}
+        return {name: self.topic_config(name).write_queue_nums for name in names if name}
+
+    @property
+    def counted_topics(self) -> set[str]:
+        return {topic for piece in self.pieces for topic in piece.topics}
+
+    @property
+    def new_topics(self) -> list[TopicConfig]:
+        return [self.topic_config(topic) for topic in sorted(self.counted_topics - set(self.topics))]
+
+    def topic_complaints(self) -> dict[str, str]:
+        """Why some counted topics cannot be put to: not there and not made on the fly, or not writable."""
+        complaints = {}
+        for topic in self.counted_topics:
+            if topic not in self.topics and not self.settings["autoCreateTopicEnable"]:
+                complaints[topic] = (
+                    f"topic {topic} does not exist and autoCreateTopicEnable is false; create it first"
+                )
+            elif not self.topic_config(topic).is_writable:
+                complaints[topic] = f"topic {topic} is not writable (perm {self.topic_config(topic).perm})"
+        return complaints
+
+    def overrun_topics(self) -> dict[str, int]:
+        """Topics to whose queues some row asks for one too many: topic -> queues."""
+        overrun = {}
+        for piece in self.pieces:
+            for topic, queue_id in piece.rows_by_queue:
+                config = self.topic_config(topic)
+                queues = max(config.read_queue_nums, config.write_queue_nums)
+                if queue_id >= queues:
+                    overrun[topic] = queues
+        return overrun
+
+    # --- appends ---
+
+    def appends(self) -> Iterator[tuple[int, list[CountedPiece]]]:
+        """The input cut into appends: (place of the first row, pieces)."""
+        largest = max(
+            (sum(p.size_bytes for p in self.pieces if p.piece[0] == h) for h in self.source.hashes), default=0
+        )
+        limit = max(APPEND_BYTES, largest // PARTS_OF_A_FILE)
+        part: list[CountedPiece] = []
+        first = following = 0
+        for piece in self.pieces:
+            if part and sum(each.size_bytes for each in part) + piece.size_bytes > limit:
+                yield first, part
+                first, part = following, []
+            part.append(piece)
+            following += piece.rows
+        if part:
+            yield first, part
+
+    def with_sizes(self, pieces: Sequence[CountedPiece]) -> list[CountedPiece]:
+        """The same pieces with the sizes of their rows, counted again where they were too many to keep."""
+        if all(piece.sizes is not None or piece.units is not None for piece in pieces):
+            return list(pieces)
+        wanted = {piece.piece for piece in pieces}
+        again = self._count(self._files_of(pieces), with_sizes=True)
+        return [piece for piece in again if piece.piece in wanted]
+
+    def _files_of(self, pieces: Sequence[CountedPiece]) -> list[int]:
+        return sorted({self.source.hashes[piece.piece[0]] for piece in pieces})
+
+    def placed(self, placement: Placement) -> DataFrame:
+        """The rows of a placement's pieces, each with its place; `physical_offset` is null for a bad one."""
+        files = sorted({self.source.hashes[file_hash] for file_hash, _ in placement.pieces})
+        messages = self.messages(files)
+        counted = {piece.piece for piece in self.pieces if self.source.hashes[piece.piece[0]] in set(files)}
+        if counted - set(placement.pieces):
+            starts: dict[int, list[int]] = {}
+            for file_hash, block_start in placement.pieces:
+                starts.setdefault(file_hash, []).append(block_start)
+            chosen = F.lit(False)
+            for file_hash, block_starts in starts.items():
+                chosen = chosen | (
+                    (F.col("file_hash") == file_hash) & F.col("block_start").isin(block_starts)
+                )
+            messages = messages.where(chosen)
+        return with_places(messages, placement, self.slim_columns)
+
+    def log_rows(self, placement: Placement, now_ms: int) -> DataFrame:
+        """Rows of the commit log for a placement."""
+        has = self.source.columns.__contains__
+        unique_key = F.upper(F.md5(F.concat(F.lit(f"{self.batch_id}:"), F.col("place").cast("string"))))
+        made = F.concat(F.lit("UNIQ_KEY\x01"), unique_key, F.lit("\x02"))
+        properties = F.when(F.col("makes_key"), F.concat("stored_properties", made)).otherwise(
+            F.col("stored_properties")
+        )
+        columns = {
+            "segment": segment_of(F.col("physical_offset"), self.settings.segment_bytes),
+            "flag": F.coalesce(F.col("flag"), F.lit(0)) if has("flag") else F.lit(0),
+            "sys_flag": F.col("stored_sys_flag"),
+            "body_crc": body_crc(F.col("stored_body")),
+            "born_timestamp": F.coalesce(F.col("born_timestamp"), F.lit(now_ms))
+            if has("born_timestamp")
+            else F.lit(now_ms),
+            "born_host": F.col("stored_born_host"),
+            "store_timestamp": F.lit(placement.head.last_store_timestamp),
+            "store_host": F.lit(self.settings.store_host),
+            "reconsume_times": F.lit(0),
+            "prepared_transaction_offset": F.lit(0),
+            "body": F.col("stored_body"),
+            "properties": properties,
+            "append_seq": F.lit(placement.head.append_seq),
+            "append_id": F.lit(f"{self.batch_id}:{placement.from_place}-{placement.to_place}"),
+            **{
+                name: F.lit(None) for name in ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
+            },
+        }
+        placed = self.placed(placement)
+        if self.bad_rows:
+            placed = placed.where(F.col("physical_offset").isNotNull())
+        types = {column.name: column.dataType for column in COMMITLOG.columns}
+        return placed.select(
+            *[columns.get(name, F.col(name)).cast(types[name]).alias(name) for name in COMMITLOG.names]
+        )
+
+    # --- bad rows ---
+
+    def first_bad_rows(self, count: int) -> list[BadRow]:
+        found, first = [], 0
+        lines: dict[int, int] = {}
+        for piece in self.pieces:
+            file = self.source.hashes[piece.piece[0]]
+            before = lines.get(file, 0)
+            for row, reason in piece.bad:
+                word = "line" if self.source.format == "jsonl" else "row"
+                where = f"{self.source.files[file].name} {word} {before + row + 1}"
+                if self.source.is_staged:
+                    where = f"row {first + row + 1} in order of arrival"
+                found.append(BadRow(first + row, where, reason))
+            lines[file] = before + piece.rows
+            first += piece.rows
+        return found[:count]
+
+    def plan_quarantine(self, at: Snapshot) -> Plan:
+        """Bad rows with their reasons, once for a batch id."""
+        mine = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == self.batch_id)
+        if not self.bad_rows or not mine.isEmpty():
+            return Plan()
+        placement = place(
+            self.with_sizes(self.pieces), 0, EMPTY_HEAD, self.settings.segment_bytes, self.queue_nums, 0
+        )
+        bad = self.placed(placement).where(F.col("physical_offset").isNull())
+        batch_reason = F.lit("its batch was refused")
+        rows = bad.select(
+            F.lit(self.batch_id).alias("batch_id"),
+            F.col("place").alias("arrival"),
+            F.coalesce("reason", batch_reason).alias("reason"),
+            "raw",
+        )
+        return Plan((at.append(REJECTED_MESSAGES, rows),))
+
+
+EMPTY_HEAD = LogHead(-1, 0, 0, 0)
+
+
+class Appender:
+    """Plans the appends of a put, one after the other, and remembers what it knows of the log between them."""
+
+    def __init__(self, put: Put, now_ms: int) -> None:
+        self.put = put
+        self.now_ms = now_ms
+        self._known: tuple[LogHead, set[tuple[int, int]]] | None = None
+        self._done: set[tuple[int, int]] = set()
+
+    def plan(self, at: Snapshot, first_place: int, pieces: Sequence[CountedPiece]) -> Plan:
+        """Append `pieces` unless a put of the same batch id has done so."""
+        head, done = self._look(at)
+        self._done = done
+        rows = sum(piece.rows for piece in pieces)
+        if (first_place, first_place + rows) in done or not any(piece.good_rows for piece in pieces):
+            return Plan((), {"next_offset": head.next_offset})
+        overlapping = [span for span in done if span[0] < first_place + rows and first_place < span[1]]
+        if overlapping:
+            raise BadInput(
+                f"batch id {self.put.batch_id} has put rows {overlapping[0]} of another input; "
+                "the same id means the same input: give this one an id of its own"
+            )
+        store_timestamp = max(self.now_ms, head.last_store_timestamp)
+        settings = self.put.settings
+        placement = place(
+            pieces, first_place, head, settings.segment_bytes, self.put.queue_nums, store_timestamp
+        )
+        writes = [at.append(COMMITLOG, self.put.log_rows(placement, self.now_ms))]
+        behind = placement.head.append_seq - head.bounds_append_seq
+        if behind >= APPENDS_BETWEEN_BOUNDS or placement.rows >= ROWS_BETWEEN_BOUNDS:
+            writes.append(bounds_write(at, placement.head))
+        return Plan(tuple(writes), {"next_offset": placement.head.next_offset, "placement": placement})
+
+    def _look(self, at: Snapshot) -> tuple[LogHead, set[tuple[int, int]]]:
+        if self._known is not None and self._known[0].append_seq == at.number(COMMITLOG):
+            return self._known
+        return read_head(at), appended_spans(at, self.put.batch_id)
+
+    def appended(self, placement: Placement) -> None:
+        """Remember an append of our own: unless others come in between, the next one need not look."""
+        done = self._done | {(placement.from_place, placement.to_place)}
+        self._known = (placement.head, done)
+
+
+def appended_spans(at: Snapshot, batch_id: str) -> set[tuple[int, int]]:
+    """Rows of the input that appends of this batch id have put: half-open spans."""
+    return {span for span, _ in _appended(at, batch_id)}
+
+
+def appended_rows(at: Snapshot, batch_id: str) -> int:
+    """Rows of the log that appends of this batch id have put."""
+    return sum(rows for _, rows in _appended(at, batch_id))
+
+
+def _appended(at: Snapshot, batch_id: str) -> list[tuple[tuple[int, int], int]]:
+    """(span, rows of the log) of each append; the files' statistics tell which files have such rows."""
+    append_id = F.col("append_id")
+    is_mine = (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
+    # A row an append.
+    found = at.read(COMMITLOG).where(is_mine).groupBy("append_id").count().collect()
+    spans = []
+    for name, rows in found:
+        first, dash, end = name.removeprefix(f"{batch_id}:").partition("-")
+        if dash and first.isdigit() and end.isdigit():
+            spans.append(((int(first), int(end)), rows))
+    return spans
+
+
+def expect_same_content(at: Snapshot, put: Put, spans: set[tuple[int, int]]) -> None:
+    """What a batch id has put must be what the input holds there now. Raises BadInput when it is not."""
+    end = max(to for _, to in spans)
+    pieces, rows = [], 0
+    for piece in put.pieces:
+        if rows < end:
+            pieces.append(piece)
+            rows += piece.rows
+    refusal = BadInput(
+        f"batch id {put.batch_id} has put another input: the same id means the same input and options; "
+        "nothing was written, give this input an id of its own"
+    )
+    if rows != end:
+        raise refusal
+    placement = place(put.with_sizes(pieces), 0, EMPTY_HEAD, put.settings.segment_bytes, put.queue_nums, 0)
+    with stable_splits(put.spark, put.source, put.whole_files):
+        there = _content(put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
+        is_mine = F.col("append_id").startswith(f"{put.batch_id}:")
+        if there != _content(at.read(COMMITLOG).where(is_mine)):
+            raise refusal
+
+
+def _content(rows: DataFrame) -> tuple:
+    """Count and sum of hashes of what the input says, leaving out what the append decides."""
+    own_key = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02$", "")
+    row_hash = F.xxhash64("topic", "size_bytes", "body_crc", "flag", own_key)
+    found = rows.agg(F.count("*"), F.sum(row_hash.cast("decimal(38,0)"))).first()
+    assert found is not None
+    return tuple(found)
+
+
+@contextmanager
+def stable_splits(spark: SparkSession, source: Input, whole_files: bool) -> Iterator[None]:
+    """Read with splits that depend on the input alone: the same for all of it and for a part, here and on any cluster."""
+    sixteenth = source.size_bytes // 16
+    split_bytes = 2**40 if whole_files else min(max(sixteenth, 8 * 1024**2), 128 * 1024**2)
+    wanted = {
+        "spark.sql.files.maxPartitionBytes": str(split_bytes),
+        "spark.sql.files.minPartitionNum": "1",
+    }
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

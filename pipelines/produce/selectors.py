@@ -1,0 +1,121 @@
+"""Queue selectors that are Python: one of the user's own, and random.
+
+docs/rocketmq/consume-filter-ha.md 1.4. Round robin and hash need no Python: counting places them.
+"""
+
+import importlib
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.arrow import over_columns
+from pipelines.log.message import Message
+from pipelines.store.errors import BadInput
+
+Selector = Callable[[list[int], Message, Any], int]
+
+# What of a row a selector may look at, where the input has it.
+_SEEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
+
+
+def load_selector(name: str) -> Selector:
+    """The function `MODULE:NAME`: `def select(queues: list[int], message: Message, sharding_key) -> int`.
+
+    Its module may lie in the current directory. Raises BadInput when it cannot be had.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not colon:
+        raise BadInput(f"--selector is {name!r}; expected round_robin, hash, random or MODULE:NAME")
+    sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as failure:
+        raise BadInput(
+            f"--selector {name}: there is no module {module_name} to import ({failure})"
+        ) from failure
+    finally:
+        sys.path.remove("")
+    select = getattr(module, function_name, None)
+    if not callable(select):
+        raise BadInput(f"--selector {name}: module {module_name} has no function {function_name}")
+    cloudpickle.register_pickle_by_value(module)  # the workers need not find the module
+    return select
+
+
+def with_selected_queues(
+    rows: DataFrame, select: Selector | None, queues: Callable[[str], int], batch_id: str
+) -> DataFrame:
+    """Fill `queue_id` where the row has neither a queue nor a sharding key.
+
+    rows    typed input rows and `position` (long, unique)
+    select  the user's function; None: at random, the same for the same batch id and position
+    adds    `selector_problem` (string): what went wrong with the user's function
+    """
+    has = rows.columns
+    fields = [F.col(name) for name in _SEEN if name in has]
+    names = [name for name in _SEEN if name in has]
+    chosen = F.col("queue_id") if "queue_id" in has else F.lit(None).cast("int")
+    sharded = F.col("shard").isNotNull() if "shard" in has and select is None else F.lit(False)
+    argument = F.col("sharding_key").cast("string") if "sharding_key" in has else F.lit(None).cast("string")
+
+    def choose(message: pa.Array, arguments: pa.Array, positions: pa.Array) -> pa.Array:
+        answers = [
+            _choose(dict(row), argument, position, select, queues, batch_id)
+            for row, argument, position in zip(
+                message.to_pylist(maps_as_pydicts="lossy"),
+                arguments.to_pylist(),
+                positions.to_pylist(),
+                strict=True,
+            )
+        ]
+        return pa.array(answers, pa.struct([("queue_id", pa.int32()), ("problem", pa.string())]))
+
+    answer = over_columns(
+        choose,
+        "queue_id int, problem string",
+        F.struct(*[field.alias(name) for field, name in zip(fields, names, strict=True)]),
+        argument,
+        F.col("position"),
+    )
+    decided = chosen.isNotNull() | sharded
+    return (
+        rows.withColumn("answer", answer)
+        .withColumn("queue_id", F.when(decided, chosen).otherwise(F.col("answer.queue_id")))
+        .withColumn("selector_problem", F.when(~decided, F.col("answer.problem")))
+        .drop("answer")
+    )
+
+
+def _choose(
+    row: dict[str, Any],
+    argument: str | None,
+    position: int,
+    select: Selector | None,
+    queues: Callable[[str], int],
+    batch_id: str,
+) -> dict[str, Any]:
+    count = queues(row["topic"] or "")
+    if select is None:
+        return {"queue_id": zlib.crc32(f"{batch_id}:{position}".encode()) % count, "problem": None}
+    body = row.pop("body", None)
+    message = Message(
+        topic=row.pop("topic") or "",
+        body=body.encode() if isinstance(body, str) else body or b"",
+        **{name: value for name, value in row.items() if value is not None},
+    )
+    try:
+        queue_id = select(list(range(count)), message, argument)
+    except Exception as failure:
+        return {"queue_id": None, "problem": f"the selector raised {type(failure).__name__}: {failure}"}
+    if not isinstance(queue_id, int) or not 0 <= queue_id < count:
+        return {
+            "queue_id": None,
+            "problem": f"the selector chose queue {queue_id!r}; expected 0 to {count - 1}",
+        }
+    return {"queue_id": queue_id, "problem": None}

@@ -1,0 +1,156 @@
+"""Messages by id, by key and by place.
+
+What is asked by id or key is looked for in the index and in the appends the index has not followed, so that a
+message is found as soon as it is in the log. Places in a queue are what dispatch has seen.
+"""
+
+import re
+from collections.abc import Collection
+from functools import reduce
+from operator import or_
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.reports.answer import Answer
+from pipelines.reports.queues import behind, expect_topic, read_queue
+from pipelines.store.errors import BadInput
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import read_view
+from schemas import MESSAGE_INDEX
+
+# Up to this many places are named one by one, so that Delta and Parquet open only the pages they lie on; more
+# are joined.
+PLACES_NAMED = 500
+# Parquet takes an IN of more values than this for a range.
+VALUES_OF_AN_IN = 10
+# 4 or 16 bytes of address, 4 of port, 8 of offset.
+MESSAGE_ID = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
+
+
+def message_by_id(at: Snapshot, message_id: str) -> Answer:
+    """The row an id names: the store's own id, which holds the offset, else the producer's unique key.
+
+    The two look alike, and a consumer is shown the unique key where there is one (docs/rocketmq/store.md 2).
+    """
+    text = message_id.strip().upper()
+    if not is_message_id(message_id):
+        raise BadInput(
+            f"{message_id!r} is no message id: expected 32 hex digits (56 of an IPv6 store); "
+            "other unique keys are found with by-unique-key"
+        )
+    offset = int(text[-16:], 16)
+    found = messages_at_offset(at, offset).where(F.col("message_id") == text)
+    if found.isEmpty():
+        return messages_by_unique_key(at, message_id.strip())
+    return Answer(found)
+
+
+def is_message_id(text: str) -> bool:
+    """Whether the text has the form of a message id; unique keys of RocketMQ's clients have it too."""
+    return MESSAGE_ID.fullmatch(text.strip().upper()) is not None
+
+
+def messages_by_unique_key(at: Snapshot, unique_key: str, topic: str | None = None) -> Answer:
+    """Rows whose UNIQ_KEY is exactly the key, newest first; without a topic those of all topics."""
+    if topic is not None:
+        expect_topic(at, topic)
+    found = rows_with_key(at, unique_key, topic).where(F.col("unique_key") == unique_key)
+    return Answer(found.orderBy(F.desc("physical_offset")))
+
+
+def messages_by_key(
+    at: Snapshot, topic: str, key: str, begin: int | None = None, end: int | None = None
+) -> Answer:
+    """Rows of the topic whose UNIQ_KEY or one word of KEYS is exactly the key, newest first.
+
+    begin, end  store timestamps, both included
+    """
+    expect_topic(at, topic)
+    found = rows_with_key(at, key, topic)
+    if begin is not None:
+        found = found.where(F.col("store_timestamp") >= begin)
+    if end is not None:
+        found = found.where(F.col("store_timestamp") <= end)
+    return Answer(found.orderBy(F.desc("physical_offset")))
+
+
+def message_at(at: Snapshot, topic: str, queue_id: int, queue_offset: int) -> Answer:
+    """The row at a place of a queue."""
+    queue = read_queue(at, topic, queue_id)
+    entry = queue.entries(at, queue_offset, queue_offset + 1)
+    return Answer(messages_of(at, entry), complete=queue.is_up_to_date)
+
+
+def messages_at_offset(at: Snapshot, physical_offset: int) -> DataFrame:
+    """The row that starts at a place of the log; none where no record starts."""
+    return read_view(at, "messages").where(_is_at(at, [physical_offset]))
+
+
+def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
+    """Rows of the view messages with the key, seen by the index or waiting for it, in no order."""
+    messages = read_view(at, "messages")
+    # The index may still hold rows of a part of the log that was cut off: the key is looked at once more.
+    has_key = (F.col("unique_key") == key) | F.array_contains("keys", key)
+    if topic is not None:
+        has_key &= F.col("topic") == topic
+    found = messages_of(at, index_entries(at, key, topic)).where(has_key)
+    followed = behind(at, MESSAGE_INDEX)
+    if followed is None:
+        return found
+    # A rolled back half is not indexed either.
+    is_indexed = F.col("sys_flag").bitwiseAND(0xC) != 0xC
+    return found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed & has_key))
+
+
+def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
+    """Where the index says rows with the key lie, each place once."""
+    entries = at.read(MESSAGE_INDEX).where(F.col("key") == key)
+    if topic is not None:
+        entries = entries.where((F.col("topic") == topic) & (F.col("key_hash") == key_hash(topic, key)))
+    return entries.select("segment", "physical_offset").distinct()
+
+
+def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
+    """Rows of the view messages at `places` (segment, physical_offset), as often as a place is named, in no
+    order.
+    """
+    messages = read_view(at, "messages")
+    named = places.select("segment", "physical_offset").limit(PLACES_NAMED + 1).collect()
+    if len(named) <= PLACES_NAMED:
+        offsets = [row.physical_offset for row in named]
+        found = messages.where(_is_at(at, offsets))
+        if len(set(offsets)) == len(offsets):
+            return found
+        return found.join(places.select("physical_offset"), "physical_offset").select(*messages.columns)
+    # A broker's segments are a gigabyte: even a long log has few of them to name.
+    segments = [row.segment for row in places.select("segment").distinct().collect()]
+    wanted = F.broadcast(places.select("segment", "physical_offset"))
+    in_segments = messages.where(F.col("segment").isin(segments))
+    return in_segments.join(wanted, ["segment", "physical_offset"]).select(*messages.columns)
+
+
+def _is_at(at: Snapshot, offsets: Collection[int]) -> Column:
+    """Whether a row starts at one of these places, said so that files, row groups and pages can be told apart
+    by it.
+    """
+    segment_bytes = at.store.settings.segment_bytes
+    segments = sorted({offset - offset % segment_bytes for offset in offsets})
+    in_order = sorted(set(offsets))
+    groups = [in_order[i : i + VALUES_OF_AN_IN] for i in range(0, len(in_order), VALUES_OF_AN_IN)]
+    is_at = reduce(or_, (F.col("physical_offset").isin(group) for group in groups), F.lit(False))
+    return F.col("segment").isin(segments) & is_at
+
+
+def key_hash(topic: str, key: str) -> int:
+    """The index's hash of a key: |String.hashCode("topic#key")|, 0 where that has no positive (store.md 5.2).
+
+    >>> key_hash("T", "k1")
+    2539445
+    """
+    code = 0
+    units = f"{topic}#{key}".encode("utf-16-be", "surrogatepass")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    signed = code - (1 << 32) if code >= 1 << 31 else code
+    return 0 if signed == -(1 << 31) else abs(signed)

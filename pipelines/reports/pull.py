@@ -1,0 +1,63 @@
+"""A page of a queue, with the status a consumer's pull would get (docs/rocketmq/store.md 6.1)."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.reports.answer import Answer
+from pipelines.reports.lookup import messages_of
+from pipelines.reports.queues import Queue, read_queue
+from pipelines.store.errors import BadInput
+from pipelines.store.settings import CONSUME_QUEUE_UNIT_BYTES
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import read_view
+
+DEFAULT_MESSAGES = 32
+
+
+def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int) -> Answer:
+    """Up to `max_messages` rows of the queue from `offset` on; `pull_status` and `next_offset` as a broker's.
+
+    A broker also ends a page where a queue file ends and by bytes; here a page is as long as it was asked to
+    be.
+    """
+    if max_messages < 1:
+        raise BadInput(f"--max is {max_messages}; a pull asks for at least 1 message")
+    queue = read_queue(at, topic, queue_id)
+    outside = status_outside(queue, offset)
+    if outside is not None:
+        status, next_offset = outside
+        nothing = read_view(at, "messages").where(F.lit(False))
+        return _answer(nothing, queue, status, next_offset)
+    units = queue.entries(at, offset, min(offset + max_messages, queue.max_offset))
+    is_kept = F.col("physical_offset") >= queue.log_start
+    page = units.agg(F.max("queue_offset").alias("last"), F.count_if(is_kept).alias("kept")).first()
+    assert page is not None
+    rows = messages_of(at, units.where(is_kept)).orderBy("queue_offset")
+    if page.last is None:
+        units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
+        next_file = offset + units_in_a_file - offset % units_in_a_file
+        return _answer(rows, queue, "OFFSET_FOUND_NULL", next_file)
+    return _answer(rows, queue, "FOUND" if page.kept else "MESSAGE_WAS_REMOVING", page.last + 1)
+
+
+def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
+    """Status and next offset where the offset is not one of the queue's, asked in a broker's order.
+
+    >>> queue = Queue("t", 0, min_offset=10, max_offset=20, log_start=0, is_up_to_date=True)
+    >>> [status_outside(queue, offset) for offset in (9, 10, 20, 21)]
+    [('OFFSET_TOO_SMALL', 10), None, ('OFFSET_OVERFLOW_ONE', 20), ('OFFSET_OVERFLOW_BADLY', 20)]
+    """
+    if queue.max_offset == 0:
+        return "NO_MESSAGE_IN_QUEUE", 0
+    if offset < queue.min_offset:
+        return "OFFSET_TOO_SMALL", queue.min_offset
+    if offset == queue.max_offset:
+        return "OFFSET_OVERFLOW_ONE", offset
+    if offset > queue.max_offset:
+        return "OFFSET_OVERFLOW_BADLY", queue.max_offset
+    return None
+
+
+def _answer(rows: DataFrame, queue: Queue, status: str, next_offset: int) -> Answer:
+    said = {"pull_status": status, "next_offset": next_offset}
+    return Answer(rows, complete=queue.is_up_to_date, result=said)

@@ -1,0 +1,98 @@
+"""Queues as dispatch has seen them: what a consumer can read."""
+
+import difflib
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.store.errors import BadInput
+from pipelines.store.head import LogHead, read_head
+from pipelines.store.progress import covered
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG, CONSUME_QUEUE, TOPICS, Table
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One queue, bounds half-open: messages min_offset up to, not including, max_offset.
+
+    log_start        where the log begins: entries below point at expired rows
+    is_up_to_date    whether dispatch has followed the whole log
+    """
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    log_start: int
+    is_up_to_date: bool
+
+    def entries(self, at: Snapshot, from_offset: int, to_offset: int | None = None) -> DataFrame:
+        """Entries of the consume queue in [from_offset, to_offset), slim and in no order."""
+        entries = at.read(CONSUME_QUEUE).where(
+            (F.col("topic") == self.topic)
+            & (F.col("queue_id") == self.queue_id)
+            & (F.col("queue_offset") >= from_offset)
+        )
+        if to_offset is not None:
+            entries = entries.where(F.col("queue_offset") < to_offset)
+        return entries.select("segment", "physical_offset", "queue_offset", "store_timestamp")
+
+
+def read_queue(at: Snapshot, topic: str, queue_id: int) -> Queue:
+    """The queue's bounds. Raises BadInput for a topic or a queue the store does not have."""
+    head = read_head(at)
+    _expect_queue(at, head, topic, queue_id)
+    followed = behind(at, CONSUME_QUEUE)
+    max_offset = head.next_of(topic, queue_id)
+    if followed is not None:
+        # The first message of the queue that dispatch has not seen is where the queue ends for now.
+        in_queue = (F.col("topic") == topic) & (F.col("queue_id") == queue_id)
+        has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
+        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & in_queue & has_a_place)
+        first = waiting.agg(F.min("queue_offset")).first()
+        if first is not None and first[0] is not None:
+            max_offset = first[0]
+    min_offset = max(head.min_queue_offsets.get((topic, queue_id), 0), 0)
+    return Queue(topic, queue_id, min(min_offset, max_offset), max_offset, head.min_offset, followed is None)
+
+
+def behind(at: Snapshot, follower: Table) -> int | None:
+    """The append a derived table has come to where the log has later ones; None when it has followed all."""
+    followed = covered(at, follower)
+    return followed if followed < at.number(COMMITLOG) else None
+
+
+def is_up_to_date(at: Snapshot) -> bool:
+    """Whether dispatch has followed the whole log, so that answers about queues lack nothing."""
+    return behind(at, CONSUME_QUEUE) is None
+
+
+def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:
+    """Raises BadInput for a topic that is neither configured nor has ever had a message."""
+    head = head or read_head(at)
+    known = {name for name, _ in head.next_queue_offsets}
+    if topic in known or not at.read(TOPICS).where(F.col("topic") == topic).isEmpty():
+        return
+    known |= {row.topic for row in at.read(TOPICS).select("topic").collect()}
+    nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]}?" if nearest else "; `commitlake topics list` shows what there is"
+    raise BadInput(f"no topic {topic!r} in this store{hint}")
+
+
+def _expect_queue(at: Snapshot, head: LogHead, topic: str, queue_id: int) -> None:
+    if (topic, queue_id) in head.next_queue_offsets:
+        return
+    expect_topic(at, topic, head)
+    configured = (
+        at.read(TOPICS)
+        .where(F.col("topic") == topic)
+        .agg(F.max(F.greatest("read_queue_nums", "write_queue_nums")))
+        .first()
+    )
+    queues = (configured[0] if configured is not None else None) or 0
+    if not 0 <= queue_id < queues:
+        used = sorted(found for name, found in head.next_queue_offsets if name == topic)
+        have = f"queues 0 to {queues - 1}" if queues else f"queues {', '.join(map(str, used)) or 'none'}"
+        raise BadInput(f"topic {topic} has {have}, not {queue_id}")

@@ -1,0 +1,95 @@
+"""One query in SQL over the tables and views of a store, and nothing but a query."""
+
+import re
+from collections.abc import Iterator
+from itertools import takewhile
+
+from py4j.java_gateway import JavaObject, is_instance_of
+from pyspark.errors import (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    PySparkException,
+    SparkRuntimeException,
+)
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.store.errors import BadInput
+from pipelines.store.views import VIEWS, Readable, Reading
+from schemas import TABLES
+
+# What Spark raises for a query that is wrong, or that meets a value it cannot take.
+FAULTS_OF_A_QUERY = (
+    AnalysisException,
+    ArithmeticException,
+    ArrayIndexOutOfBoundsException,
+    DateTimeException,
+    IllegalArgumentException,
+    NumberFormatException,
+    SparkRuntimeException,
+)
+
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+# Commands, INSERT and its kin, scripts run by TRANSFORM, procedures, and text that becomes a statement later.
+NO_QUERY = (
+    f"{_LOGICAL}.Command",
+    f"{_LOGICAL}.ParsedStatement",
+    f"{_LOGICAL}.ScriptTransformation",
+    f"{_LOGICAL}.ExecutableDuringAnalysis",
+    "org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate",
+)
+
+
+def query_rows(spark: SparkSession, tables: Readable, statement: str) -> DataFrame:
+    """The rows of one read-only query; tables and views are known by their names.
+
+    Raises BadInput for anything but a query, and with Spark's own line for a query it does not understand.
+    """
+    expect_query(spark, statement)
+    _name_tables(tables, statement)
+    try:
+        return spark.sql(statement)
+    except FAULTS_OF_A_QUERY as wrong:
+        raise fault(wrong) from wrong
+
+
+def expect_query(spark: SparkSession, statement: str) -> None:
+    """Raises BadInput unless Spark's parser reads the text as one query."""
+    try:
+        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+    except FAULTS_OF_A_QUERY as wrong:
+        raise fault(wrong) from wrong
+    gateway = spark.sparkContext._gateway
+    for node in _nodes(plan):
+        if any(is_instance_of(gateway, node, kind) for kind in NO_QUERY):
+            raise BadInput(
+                f"sql takes one query that reads (SELECT, WITH, VALUES, TABLE); this is a {node.nodeName()}"
+            )
+
+
+def fault(wrong: PySparkException) -> BadInput:
+    """What Spark says about a query, in one line."""
+    lines = [line.strip() for line in str(wrong).strip().splitlines()]
+    said = " ".join(takewhile(lambda line: line and not line.startswith(("==", "JVM stacktrace")), lines))
+    return BadInput(re.sub(r";?\s*(SQLSTATE: \w+;?)(.*)$", r" (\1\2)", said).replace(";)", ")").rstrip("; "))
+
+
+def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
+    """The plan and everything below it, with the queries of a WITH."""
+    yield plan
+    for below in (plan.children(), plan.innerChildren()):
+        nodes = below.iterator()
+        while nodes.hasNext():
+            yield from _nodes(nodes.next())
+
+
+def _name_tables(tables: Readable, statement: str) -> None:
+    """Make the tables and views whose names occur in the statement known to the session."""
+    words = set(re.findall(r"\w+", statement.lower()))
+    reading = Reading(tables)
+    for name in (*(table.name for table in TABLES), *VIEWS):
+        if name in words:
+            reading.frame(name).createOrReplaceTempView(name)

@@ -1,0 +1,149 @@
+"""Committing: compare and swap. The one place that writes rows.
+
+Delta refuses a commit whose number another writer has taken, with an exception or by writing nothing and saying nothing.
+So a normal return proves nothing: a commit is ours when a version after the plan's snapshot carries our token.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from delta.exceptions import DeltaConcurrentModificationException
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from pipelines.store.delta import CommitInfo
+from pipelines.store.errors import HeadMoved
+from pipelines.store.lock import writing
+from pipelines.store.plan import Plan, Write
+from pipelines.store.snapshot import Snapshot, app_id
+from pipelines.store.store import Store
+
+log = logging.getLogger(__name__)
+
+# A minute-long put beside writers every few seconds loses some races; forty tries with pauses of up to five seconds
+# are minutes of bad luck in a row, after which a person should look.
+ATTEMPTS = 40
+LONGEST_PAUSE_SECONDS = 5
+
+
+@dataclass
+class Committed:
+    """What was written: the last plan, and the rows each table got over all attempts."""
+
+    plan: Plan = field(default_factory=Plan)
+    counts: dict[str, int] = field(default_factory=dict)
+    lost_races: int = 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return dict(self.plan.result)
+
+    @property
+    def wrote(self) -> bool:
+        return bool(self.counts)
+
+
+def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = ATTEMPTS) -> Committed:
+    """Plan from a snapshot and write the plan; when another writer came first, plan again from the new head.
+
+    The planner may be called several times and must not act on the world. A write that is refused leaves nothing; those
+    before it stay, and the next plan sees them.
+
+    Raises HeadMoved when every attempt was lost.
+    """
+    committed = Committed()
+
+    def note_lost_race(state: RetryCallState) -> None:
+        committed.lost_races += 1
+        log.info("another writer came first (attempt %d); planning again", state.attempt_number)
+
+    for attempt in Retrying(
+        retry=retry_if_exception_type(HeadMoved),
+        stop=stop_after_attempt(attempts),
+        wait=wait_random_exponential(multiplier=0.1, max=LONGEST_PAUSE_SECONDS),
+        before_sleep=note_lost_race,
+        reraise=True,
+    ):
+        with attempt:
+            committed.plan = planner(store.snapshot())
+            for write in committed.plan.writes:
+                _write(store, write, committed)
+    return committed
+
+
+def _write(store: Store, write: Write, committed: Committed) -> None:
+    try:
+        with writing(store.spark, store.uri):
+            info = _write_once(store, write)
+    except HeadMoved:
+        if not write.may_lose:
+            raise
+        log.debug("another writer has advanced %s", write.table.name)
+    else:
+        committed.counts[write.table.name] = committed.counts.get(write.table.name, 0) + info.rows
+
+
+def _write_once(store: Store, write: Write) -> CommitInfo:
+    _expect_head(store, write)
+    token = str(uuid.uuid4())
+    writer = (
+        write.rows.select(*write.table.names)
+        .write.format("delta")
+        .mode("append" if write.replace_where is None else "overwrite")
+        .option("txnAppId", app_id(write.table, write.key))
+        .option("txnVersion", write.number)
+        .option("userMetadata", token)
+        .options(**write.options)
+    )
+    if write.replace_where not in (None, "true"):
+        writer = writer.option("replaceWhere", write.replace_where)
+    try:
+        writer.save(store.path(write.table))
+    except Exception as failure:
+        # The JVM may have committed before the failure reached us: the table decides, not the exception.
+        ours = _find(store, write, token)
+        if ours is not None:
+            return ours
+        if is_conflict(failure):
+            raise _moved(write) from failure
+        raise
+    ours = _find(store, write, token)
+    if ours is None:
+        raise _moved(write)
+    return ours
+
+
+def _expect_head(store: Store, write: Write) -> None:
+    found = store.delta(write.table).update().number(app_id(write.table, write.key))
+    if found != write.after:
+        raise HeadMoved(
+            f"planned commit {write.number} of {write.table.name}, but its last commit is {found}; "
+            "nothing was written, plan again"
+        )
+
+
+def _find(store: Store, write: Write, token: str) -> CommitInfo | None:
+    """Our commit among all versions after the plan's snapshot, however many others have come since."""
+    commits = store.delta(write.table).commits_since(write.base_version)
+    return next((info for info in commits if info.token == token), None)
+
+
+def _moved(write: Write) -> HeadMoved:
+    return HeadMoved(
+        f"another writer took commit {write.number} of {write.table.name}; nothing was written, plan again"
+    )
+
+
+def is_conflict(failure: BaseException) -> bool:
+    """Whether Delta refused a commit because another one came first."""
+    return isinstance(
+        failure, DeltaConcurrentModificationException
+    ) or "io.delta.exceptions.Concurrent" in str(failure)

@@ -1,0 +1,161 @@
+"""Consumer groups: RocketMQ's SubscriptionGroupConfig (docs/rocketmq/store.md 7.4 and 7.5)."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.settings import INT_MAX
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import GROUP_CHARS, difference, name_complaint, nearest
+from schemas import SUBSCRIPTION_GROUPS
+
+RESERVED_PREFIX = "CID_RMQ_SYS_"
+# Names of a client's default settings: using one means having forgotten to choose.
+NOT_A_CHOICE = ("DEFAULT_CONSUMER", "DEFAULT_PRODUCER")
+
+FIRST_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+@dataclass(frozen=True)
+class SubscriptionGroupConfig:
+    """A consumer group as the table keeps it; the defaults are RocketMQ's."""
+
+    group: str
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    group_retry_policy: str = '{"type":"CUSTOMIZED"}'
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "SubscriptionGroupConfig":
+        """From a row of the table; what an older writer left null has its default."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in row.items() if name in known and value is not None})
+
+
+Groups = Mapping[str, SubscriptionGroupConfig]
+
+
+def group_name_complaint(name: str | None) -> str | None:
+    """Why a group cannot have this name; None when it can."""
+    return name_complaint("group", name, GROUP_CHARS)
+
+
+def read_groups(at: Snapshot) -> Groups:
+    """All groups by name."""
+    rows = at.read(SUBSCRIPTION_GROUPS).collect()
+    return {row.group: SubscriptionGroupConfig.of_row(row.asDict()) for row in rows}
+
+
+def plan_create_group(at: Snapshot, config: SubscriptionGroupConfig) -> Plan:
+    """Add a group; the same group again changes nothing."""
+    return _plan_groups(at, lambda groups: with_group_created(groups, config))
+
+
+def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Plan:
+    """Change the columns named in `changes`."""
+    return _plan_groups(at, lambda groups: with_group_updated(groups, name, changes))
+
+
+def plan_delete_group(at: Snapshot, name: str) -> Plan:
+    """Remove a group's config; its offsets stay, so that a group made again goes on."""
+    return _plan_groups(at, lambda groups: with_group_deleted(groups, name))
+
+
+def plan_first_groups(at: Snapshot) -> Plan:
+    """The groups of a new store; nothing where groups have been written before."""
+    if at.number(SUBSCRIPTION_GROUPS) >= 0:
+        return Plan()
+    return _plan_groups(at, lambda _: {name: SubscriptionGroupConfig(name) for name in FIRST_GROUPS})
+
+
+def _plan_groups(at: Snapshot, change: Callable[[Groups], Groups]) -> Plan:
+    """Replace the small table as a whole, where the change is one."""
+    before = read_groups(at)
+    after = change(before)
+    if after == before:
+        return Plan((), {"topics": 0})
+    ordered = sorted(after.values(), key=lambda config: config.group)
+    rows = [asdict(config) for config in ordered]
+    frame = at.store.spark.createDataFrame(rows, SUBSCRIPTION_GROUPS.columns)
+    return Plan((at.replace(SUBSCRIPTION_GROUPS, frame.coalesce(1)),), {"topics": 1})
+
+
+def with_group_created(groups: Groups, config: SubscriptionGroupConfig) -> Groups:
+    _check_group(config)
+    old = groups.get(config.group, config)
+    if old != config:
+        raise BadInput(
+            f"group {config.group} exists with {difference(old, config)}; use update-group to change it"
+        )
+    return {**groups, config.group: config}
+
+
+def with_group_updated(groups: Groups, name: str, changes: Mapping[str, Any]) -> Groups:
+    if name not in groups:
+        raise BadInput(f"there is no group {name}{nearest(name, groups)}; create it first")
+    new = replace(groups[name], **changes)
+    _check_group(new)
+    return {**groups, name: new}
+
+
+def with_group_deleted(groups: Groups, name: str) -> Groups:
+    if name in FIRST_GROUPS:
+        raise BadInput(f"group {name} is the store's own; it cannot be deleted")
+    return {other: config for other, config in groups.items() if other != name}
+
+
+def _check_group(config: SubscriptionGroupConfig) -> None:
+    name = config.group
+    complaint = group_name_complaint(name)
+    if complaint is None and name.startswith(RESERVED_PREFIX) and name not in FIRST_GROUPS:
+        complaint = (
+            f"group {name} starts with {RESERVED_PREFIX}, which is the store's own; choose another name"
+        )
+    if complaint is None and name in NOT_A_CHOICE:
+        complaint = f"group {name} is what a client is called that chose no name; choose one"
+    for column, at_least in (
+        ("retry_queue_nums", 0),
+        ("retry_max_times", 0),
+        ("broker_id", 0),
+        ("which_broker_when_consume_slowly", 0),
+        ("consume_timeout_minute", 1),
+    ):
+        if complaint is None and not at_least <= getattr(config, column) <= INT_MAX:
+            complaint = f"group {name} has {column} {getattr(config, column)}; expected {at_least} or more"
+    if complaint is None and not _is_retry_policy(config.group_retry_policy):
+        complaint = (
+            f"group {name} has retry policy {config.group_retry_policy!r}; "
+            'expected JSON with "type" CUSTOMIZED or EXPONENTIAL'
+        )
+    if complaint is not None:
+        raise BadInput(complaint)
+
+
+def _is_retry_policy(text: str) -> bool:
+    try:
+        policy = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(policy, dict) and policy.get("type") in ("CUSTOMIZED", "EXPONENTIAL")

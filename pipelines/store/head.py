@@ -1,0 +1,134 @@
+"""The log head: where the next message will be written.
+
+The head is `queue_bounds` as of the one append its last commit covers, plus the log's appends since; the log is never
+scanned for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.store.plan import Write
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG, QUEUE_BOUNDS
+from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
+
+Queue = tuple[str, int]
+
+# Whoever appends brings queue_bounds up to the head when this many appends have come since: a small append does not pay
+# for it each time, and the head stays a look at a few files.
+APPENDS_BETWEEN_BOUNDS = 16
+
+
+@dataclass(frozen=True)
+class LogHead:
+    """Where the next message goes.
+
+    append_seq            the last append (or fence, or cut) of the log; -1 for an empty log
+    min_offset            where the log starts, bytes
+    next_offset           where the log ends, bytes: the next record's physical offset unless it does not fit its segment
+    last_store_timestamp  the last row's, epoch milliseconds; the next row's is never less
+    next_queue_offsets    the next offset of every queue that has ever had a message
+    min_queue_offsets     the first offset of every such queue
+    bounds_append_seq     the append as of which queue_bounds holds
+    """
+
+    append_seq: int
+    min_offset: int
+    next_offset: int
+    last_store_timestamp: int
+    next_queue_offsets: Mapping[Queue, int] = field(default_factory=dict)
+    min_queue_offsets: Mapping[Queue, int] = field(default_factory=dict)
+    bounds_append_seq: int = -1
+
+    def next_of(self, topic: str, queue_id: int) -> int:
+        return self.next_queue_offsets.get((topic, queue_id), 0)
+
+
+def read_head(at: Snapshot) -> LogHead:
+    """The head as of the snapshot: the bounds and the appends since, in one small query."""
+    at.number(QUEUE_BOUNDS)  # pinned before the log: bounds may be older than the log, never newer
+    bounds = at.read(QUEUE_BOUNDS)
+    newest = bounds.agg(F.max("append_seq")).first()  # answered from the files' statistics
+    bounds_append_seq = -1 if newest is None or newest[0] is None else newest[0]
+    since = at.read(COMMITLOG).where(F.col("append_seq") > bounds_append_seq)
+    # One row per queue, and two for the log: a few bytes a queue.
+    found = (
+        bounds.select("topic", "queue_id", "min_offset", "next_offset").unionAll(bounds_of(since)).collect()
+    )
+    return _head(at.number(COMMITLOG), bounds_append_seq, found)
+
+
+def bounds_of(rows: DataFrame) -> DataFrame:
+    """Bounds that log rows imply: (topic, queue_id, min_offset, next_offset), and the two rows of the log itself.
+
+    Only rows outside transactions and committed ones have a place in their queue (docs/rocketmq/store.md 1.13); an inner
+    batch is one row that takes as many places as it holds messages (1.14).
+    """
+    has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
+    inner_num = F.regexp_extract("properties", "(?:^|\x02)INNER_NUM\x01([0-9]+)", 1).cast("int")
+    places = F.when(F.col("sys_flag").bitwiseAND(0x80) != 0, F.coalesce(inner_num, F.lit(1))).otherwise(1)
+    by_queue = rows.where(has_a_place).groupBy("topic", "queue_id")
+    queues = by_queue.agg(
+        F.min("queue_offset").alias("min_offset"), F.max(F.col("queue_offset") + places).alias("next_offset")
+    )
+    ends = rows.agg(
+        F.min("physical_offset").alias("log_start"),
+        F.max(F.col("physical_offset") + F.col("size_bytes")).alias("log_end"),
+        F.max("store_timestamp").alias("clock"),
+    ).where(F.col("log_end").isNotNull())
+    log = ends.select(
+        F.inline(
+            F.array(
+                _log_row(LOG_BOUNDS_QUEUE, F.col("log_start"), F.col("log_end")),
+                _log_row(LOG_CLOCK_QUEUE, F.lit(0).cast("long"), F.col("clock")),
+            )
+        )
+    )
+    return queues.unionAll(log)
+
+
+def _log_row(queue_id: int, least: Column, following: Column) -> Column:
+    return F.struct(
+        F.lit(LOG_TOPIC).alias("topic"),
+        F.lit(queue_id).alias("queue_id"),
+        least.alias("min_offset"),
+        following.alias("next_offset"),
+    )
+
+
+def _head(append_seq: int, bounds_append_seq: int, found: list) -> LogHead:
+    least: dict[Queue, int] = {}
+    following: dict[Queue, int] = {}
+    for topic, queue_id, min_offset, next_offset in found:
+        queue = (topic, queue_id)
+        least[queue] = min(min_offset, least.get(queue, min_offset))
+        following[queue] = max(next_offset, following.get(queue, next_offset))
+    log, clock = (LOG_TOPIC, LOG_BOUNDS_QUEUE), (LOG_TOPIC, LOG_CLOCK_QUEUE)
+    head = LogHead(
+        append_seq,
+        least.pop(log, 0),
+        following.pop(log, 0),
+        following.pop(clock, 0),
+        following,
+        least,
+        bounds_append_seq,
+    )
+    least.pop(clock, None)
+    return head
+
+
+def bounds_write(at: Snapshot, head: LogHead) -> Write:
+    """Bring queue_bounds to `head`; a writer that comes later with an older head loses, and nothing is lost."""
+    queues = [
+        (topic, queue_id, head.min_queue_offsets.get((topic, queue_id), 0), next_offset, head.append_seq)
+        for (topic, queue_id), next_offset in sorted(head.next_queue_offsets.items())
+    ]
+    log = [
+        (LOG_TOPIC, LOG_BOUNDS_QUEUE, head.min_offset, head.next_offset, head.append_seq),
+        (LOG_TOPIC, LOG_CLOCK_QUEUE, 0, head.last_store_timestamp, head.append_seq),
+    ]
+    rows = at.store.spark.createDataFrame(log + queues, QUEUE_BOUNDS.columns)
+    return at.replace(QUEUE_BOUNDS, rows.coalesce(1), may_lose=True)

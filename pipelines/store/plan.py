@@ -1,0 +1,45 @@
+"""What a run will write, worked out but not written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from schemas import Table
+
+
+@dataclass(frozen=True)
+class Write:
+    """Rows for one table, in one Delta commit with the number `after` + 1.
+
+    table          where the rows go
+    rows           the rows, with the table's columns
+    after          the last commit number in the snapshot the plan was made from; -1 before the first
+    base_version   the table's version in that snapshot
+    replace_where  None adds the rows; a predicate puts them in the place of the rows it matches
+    key            numbers the commits of this key apart from the rest of the table
+    may_lose       another writer may come first and nothing is lost: caches
+    options        further options of Delta's or Parquet's writer
+    """
+
+    table: Table
+    rows: DataFrame
+    after: int
+    base_version: int
+    replace_where: str | None = None
+    key: str = ""
+    may_lose: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def number(self) -> int:
+        return self.after + 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Writes in the order they are made, rows first and caches last, and what the run has to say about them."""
+
+    writes: tuple[Write, ...] = ()
+    result: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,164 @@
+"""Names RocketMQ reads from broker.conf, 4.1 to 5.3: broker, store, tiered store, network, access.
+
+Only for telling a name that has no effect here from one that is misspelt; what acts is in settings.py.
+"""
+
+# What a name was called before 4.5.2, still found in old files.
+OLD_SPELLINGS = {
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+
+# Passwords and keys: the name is kept, the value is not, because a store is read by many.
+SECRET_NAMES = frozenset(
+    {
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "objectStoreAccessKey",
+        "objectStoreSecretKey",
+        "ossAccessKey",
+        "ossSecretKey",
+    }
+)
+
+ROCKETMQ_NAMES = tuple(
+    """
+    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond
+    aclCacheMaxNum aclCacheRefreshSecond aclEnable adminBrokerThreadPoolNums
+    adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet allowRecallWhenBrokerNotWriteable appendAckAsync
+    appendCkAsync asyncLearner asyncSendEnable authConfigPath authenticationEnabled
+    authenticationMetadataProvider authenticationProvider authenticationStrategy authenticationWhitelist
+    authorizationEnabled authorizationMetadataProvider authorizationProvider authorizationStrategy
+    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats
+    autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums batchWriteKvCqSize bindAddress
+    bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond
+    broadcastOffsetExpireSecond brokerClusterName brokerConfigPath brokerElectionPriority
+    brokerFastFailureEnable brokerHeartbeatInterval brokerId brokerIP1 brokerIP2 brokerName
+    brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable cgColdReadThreshold
+    channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod
+    cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval cleanRocksDBDirtyCQIntervalMin
+    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
+    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
+    clientManagerThreadPoolQueueCapacity clientManageThreadPoolNums clientOnewaySemaphoreValue
+    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+    clientUploadFilterClassEnable clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable
+    coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
+    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType commercialBaseCount
+    commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog
+    commitLogForceSwapMapInterval commitLogRollingInterval commitLogRollingMinimumSize
+    commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
+    compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv
+    compressedRegister configBlackList configManagerVersion configName connectTimeoutMillis
+    consumerFallbehindThreshold consumerManagerThreadPoolQueueCapacity consumerManageThreadPoolNums
+    consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
+    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dataReadAheadEnable
+    debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
+    defaultTopicQueueNums delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
+    deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen destroyMapedFileIntervalForcibly
+    disableCallbackExecutor disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup
+    disappearTimeAfterStart diskFallRecorded diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
+    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread dLegerGroup
+    dLegerPeers dLegerSelfId duplicationEnable enableAcceleratedRecovery enableAsyncReput
+    enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
+    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
+    enableConsumeQueueExt enableControllerMode enableCreateSysGroup enabledAppendPropCRC enableDetailStat
+    enableDLegerCommitLog enableElectUncleanMaster enableFastChannelEventProcess enableLagAndDlqMetrics
+    enableLmq enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics
+    enableMixedMessageType enableMultiDispatch enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
+    enablePopMessageThreshold enablePopMetrics enablePropertyFilter enableReconnectForGoAway
+    enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics enableRetryTopicV2
+    enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
+    enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
+    enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics
+    enableTransparentRetry endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
+    fetchNamesrvAddrByAddressServer fetchNameSrvAddrByDnsLookup fetchNamesrvAddrInterval fileReservedTime
+    filterDataCleanTimeSpan filterServerNums filterSupportRetry flushCommitLogLeastPages
+    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
+    flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval
+    flushDelayOffsetInterval flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue
+    flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
+    haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync
+    haMaxTimeSlaveNotCatchup haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize
+    heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer
+    initAuthenticationUser initPopOffsetByCheckMsgInMem innerClientAuthenticationCredentials inSyncReplicas
+    isolateLogEnable listenPort litePullMessageEnable litePullMessageThreadPoolNums
+    litePullThreadPoolQueueCapacity loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
+    loadBalanceThreadPoolQueueCapacity lockInStrictMode logicalDiskSpaceCleanForciblyThreshold
+    logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+    longPollingEnable mapedFileSizeCommitLog mapedFileSizeConsumeQueue mappedFileSizeCommitLog
+    mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
+    mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxChecksumRange
+    maxCommitJitter maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
+    maxHashSlotNum maxHaTransferByteInSecond maxIndexNum maxLmqConsumeQueueNum maxMessageSize
+    maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize maxReconnectIntervalTimeSeconds
+    maxRecoveryCommitlogFiles maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
+    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory maxTransferCountOnMessageInDisk
+    maxTransferCountOnMessageInMemory memTableFlushInterval memTableFlushIntervalMs messageDelayLevel
+    messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
+    metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+    metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+    metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled
+    minInSyncReplicas msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable objectStoreAccessKey
+    objectStoreBucket objectStoreEndpoint objectStoreSecretKey offsetCheckInSlave
+    osPageCacheBusyTimeOutMills ossAccessKey ossBucket ossEndpoint ossSecretKey popCkMaxBufferSize
+    popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit
+    popConsumerKVServiceEnable popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+    popInflightMessageThreshold popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds
+    popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveMaxAttemptTimes
+    popReviveMaxReturnSizePerRead preferredLeaderId printChannelGroups printChannelGroupsMinNum
+    processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
+    pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums
+    putMessageTimeout putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
+    queryThreadPoolQueueCapacity readAheadBatchSizeFactorThreshold readAheadCacheEnable
+    readAheadCacheExpireDuration readAheadCacheSizeThresholdRate readAheadMaxFactor
+    readAheadMessageCountThreshold readAheadMessageSizeThreshold readAheadMinFactor
+    readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
+    recallMessageEnable recheckReputOffsetFromCq recordGetMessageResult recoverConcurrently
+    recoverThreadPoolNums redeleteHangedFileInterval regionId registerBrokerTimeoutMills
+    registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition
+    replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval
+    reviveMaxSlow reviveQueueNum reviveScanTime rmqAddressServerDomain rmqAddressServerSubGroup rocketmqHome
+    rocksdbCompressionType rocksdbCQDoubleWriteEnable rocksdbFlushWalFrequency
+    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv
+    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked searchBcqByCacheEnable
+    sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity
+    serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+    serverLoadBalancerEnable serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+    serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog serverSocketRcvBufSize
+    serverSocketSndBufSize serverWorkerThreads shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline
+    skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
+    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
+    startAcceptSendRequestTimeStamp statefulAuthenticationCacheExpiredSecond
+    statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond
+    statefulAuthorizationCacheMaxNum statRocksDBCQIntervalSec storePathBrokerIdentity storePathCommitLog
+    storePathDLedgerCommitLog storePathEpochFile storePathRootDir storeReplyMessageEnable storeType
+    subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
+    syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile syncMasterFlushOffsetWhenStartup
+    tieredBackendServiceProvider tieredMetadataServiceProvider tieredStorageLevel
+    tieredStoreCommitLogMaxSize tieredStoreConsumeQueueMaxSize tieredStoreCrcCheckEnable
+    tieredStoreDeleteFileEnable tieredStoreDeleteFileInterval tieredStoreFilePath tieredStoreFilepath
+    tieredStoreFileReservedTime tieredStoreGroupCommit tieredStoreGroupCommitCount
+    tieredStoreGroupCommitSize tieredStoreGroupCommitTimeout tieredStoreIndexFileMaxHashSlotNum
+    tieredStoreIndexFileMaxIndexNum tieredStoreIndexFileRollingIdleInterval tieredStoreMaxFallBehindSize
+    tieredStoreMaxGroupCommitCount tieredStoreMaxPendingLimit timerColdDataCheckIntervalMs
+    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableRetryUntilSuccess timerFlushIntervalMs
+    timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
+    timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRollWindowSlot
+    timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWheelEnable topicQueueLockNum totalReplicas
+    traceOn traceTopicEnable transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
+    transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMetadataJsonToRocksdb
+    transferMsgByHeap transferOffsetJsonToRocksdb transientStorePoolEnable transientStorePoolSize
+    travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock useEpollNativeSelector
+    usePIDColdCtrStrategy userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond
+    useReentrantLockWhenPutMessage useServerSideResetOffset useStaticSubscription useTLS
+    validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+    waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
+    waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage
+    wakeFlushWhenPutMessage warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark
+    writeWithoutMmap
+    """.split()  # noqa: SIM905 (five hundred quotes would hide the names)
+)

@@ -1,0 +1,313 @@
+"""Settings of a store: broker.conf names, typed, with RocketMQ's defaults unless said otherwise.
+
+A real broker.conf goes in as it is. Names that act here are parsed and checked; other names RocketMQ knows
+are kept and can be listed as without effect; a name it does not know is refused with the nearest one it does
+(docs/rocketmq/store.md 8, delay-retry-transaction.md 8, consume-filter-ha.md 7).
+"""
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.store.errors import BadInput
+from pipelines.store.setting_names import OLD_SPELLINGS, ROCKETMQ_NAMES, SECRET_NAMES
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+CONSUME_QUEUE_UNIT_BYTES = 20
+# A record may be this much longer than maxMessageSize: topic, properties and fixed fields (store.md 1.10).
+RECORD_OVERHEAD_BYTES = 65_536
+UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that acts here: what it does, what it is when not given, and how its text becomes a value."""
+
+    default: Any
+    meaning: str
+    parse: Callable[[str], Any]  # raises ValueError with what was expected
+
+
+def whole_number(at_least: int, at_most: int = INT_MAX) -> Callable[[str], int]:
+    """Parses as Java does, and only inside [at_least, at_most]."""
+
+    def parse(text: str) -> int:
+        expected = f"a whole number from {at_least} to {at_most}"
+        if not re.fullmatch(r"[+-]?[0-9]+", text.strip()):
+            raise ValueError(expected)
+        number = int(text)
+        if not at_least <= number <= at_most:
+            raise ValueError(expected)
+        return number
+
+    return parse
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.strip() not in words:
+            raise ValueError(f"one of {', '.join(words)}")
+        return text.strip()
+
+    return parse
+
+
+def true_or_false(text: str) -> bool:
+    # Java takes anything but "true" as false; a typing error in a switch is better refused.
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return text.strip().lower() == "true"
+
+
+def words(text: str) -> str:
+    if not text.strip():
+        raise ValueError("some text")
+    return text.strip()
+
+
+def hours_of_day(text: str) -> str:
+    """RocketMQ's `04` or `04;16`: whole hours, local time."""
+    if not all(re.fullmatch(r"[01]?[0-9]|2[0-3]", hour) for hour in text.strip().split(";")):
+        raise ValueError('hours from 00 to 23 separated by ";"')
+    return text.strip()
+
+
+def delay_levels_ms(text: str) -> tuple[int, ...]:
+    """Milliseconds of levels 1, 2, …; everything a broker would not start with is refused.
+
+    >>> delay_levels_ms("1s 5s 1m")
+    (1000, 5000, 60000)
+    """
+    levels = []
+    for number, token in enumerate(text.rstrip(" ").split(" "), start=1):
+        amount = re.fullmatch(r"([+-]?[0-9]+)([smhd])", token)
+        if not amount:
+            raise ValueError(
+                f'whole numbers with a unit s, m, h or d, one space between them; level {number} is "{token}"'
+            )
+        levels.append(int(amount[1]) * UNIT_MS[amount[2]])
+    return tuple(levels)
+
+
+def delay_level_list(text: str) -> str:
+    delay_levels_ms(text)
+    return text
+
+
+def timer_precision_ms(text: str) -> int:
+    """RocketMQ knows 100, 200, 500 and 1000 and takes the next lower one (100 for anything below)."""
+    asked = whole_number(1)(text)
+    return max((known for known in (100, 200, 500, 1000) if known <= asked), default=100)
+
+
+def host(text: str) -> str:
+    """`ip:port`, an IPv6 address in brackets; names are refused, because records hold addresses.
+
+    >>> host("10.0.0.1:10911"), host("[2001:db8:0::1]:10911")
+    ('10.0.0.1:10911', '[2001:db8::1]:10911')
+    """
+    expected = "an address and a port, 10.0.0.1:10911 or [2001:db8::1]:10911"
+    address, colon, port = text.strip().rpartition(":")
+    if not colon:
+        raise ValueError(expected)
+    is_bracketed = address.startswith("[") and address.endswith("]")
+    try:
+        ip = ipaddress.ip_address(address[1:-1] if is_bracketed else address)
+        whole_number(0, 65_535)(port)
+    except ValueError:
+        raise ValueError(expected) from None
+    if (ip.version == 6) != is_bracketed:
+        raise ValueError(expected)
+    return f"[{ip}]:{int(port)}" if is_bracketed else f"{ip}:{int(port)}"
+
+
+SETTINGS: Mapping[str, Setting] = {
+    # 100 bytes: the shortest record (91, a topic of one byte) and the 8 bytes that stay free behind it.
+    "mappedFileSizeCommitLog": Setting(
+        1_073_741_824, "bytes of a log segment; fixed once messages are there", whole_number(100)
+    ),
+    "mappedFileSizeConsumeQueue": Setting(6_000_000, "bytes of an exported queue file", whole_number(1)),
+    "maxHashSlotNum": Setting(5_000_000, "slots of an exported index file", whole_number(1)),
+    "maxIndexNum": Setting(20_000_000, "entries of an exported index file, one unused", whole_number(2)),
+    "maxMessageSize": Setting(4_194_304, "bytes of the largest body", whole_number(1)),
+    "messageDelayLevel": Setting(DEFAULT_DELAY_LEVELS, "how long each delay level waits", delay_level_list),
+    "timerMaxDelaySec": Setting(0, "how far ahead a timed message may be; 0: no limit", whole_number(0)),
+    "timerPrecisionMs": Setting(1_000, "milliseconds of a timer slot", timer_precision_ms),
+    "transactionTimeOut": Setting(
+        6_000, "milliseconds until a half message is asked about", whole_number(0, LONG_MAX)
+    ),
+    "transactionCheckMax": Setting(15, "questions before a half message is given up", whole_number(0)),
+    "transactionCheckInterval": Setting(
+        30_000, "milliseconds between two rounds of questions", whole_number(1, LONG_MAX)
+    ),
+    "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
+    "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day),
+    "autoCreateTopicEnable": Setting(True, "whether a put may make a topic", true_or_false),
+    "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1)),
+    "autoCreateSubscriptionGroup": Setting(True, "whether a consumer may make a group", true_or_false),
+    "brokerName": Setting("broker-a", "name of this broker", words),
+    "brokerClusterName": Setting("DefaultCluster", "name of its cluster", words),
+    "brokerId": Setting(0, "0 for a master", whole_number(0, LONG_MAX)),
+    "brokerRole": Setting("ASYNC_MASTER", "master or slave", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
+    "brokerIP1": Setting("127.0.0.1", "address of storeHost", words),
+    "listenPort": Setting(10_911, "port of storeHost", whole_number(0, 65_535)),
+    "storeHost": Setting("127.0.0.1:10911", "address in each record; else brokerIP1:listenPort", host),
+    "enablePropertyFilter": Setting(True, "whether SQL92 subscriptions are allowed", true_or_false),
+    "slaveReadEnable": Setting(False, "whether consumers may read from a replica", true_or_false),
+    "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1)),
+    "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
+}
+
+KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one store: `settings["maxMessageSize"]` is the typed value, given or default.
+
+    given  name and text of what was given, also of names without effect: what the store keeps
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict)
+    _values: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> "Settings":
+        """Check names and values; BadInput lists everything that is wrong at once."""
+        complaints = []
+        values = {}
+        for name, text in given.items():
+            if name not in KNOWN_NAMES:
+                nearest = nearest_name(name)
+                complaints.append(f'setting "{name}" is not known; the nearest known name is {nearest}')
+            acting = OLD_SPELLINGS.get(name, name)
+            if acting in SETTINGS and not (acting != name and acting in given):
+                try:
+                    values[acting] = SETTINGS[acting].parse(text)
+                except ValueError as expected:
+                    complaints.append(f'setting {name} is "{text}"; expected {expected}')
+        if not complaints and "storeHost" not in values:
+            try:
+                values["storeHost"] = _default_store_host(values)
+            except ValueError as expected:
+                complaints.append(str(expected))
+        if complaints:
+            raise BadInput("; ".join(complaints))
+        kept = {name: "(not kept)" if name in SECRET_NAMES else text for name, text in given.items()}
+        return cls(kept, values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name] if name in self._values else SETTINGS[name].default
+
+    @property
+    def without_effect(self) -> list[str]:
+        """Names that were given and that RocketMQ knows, but nothing here looks at."""
+        return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in SETTINGS)
+
+    def differences(self, asked: "Settings") -> list[str]:
+        """Where `asked` is another value, in words; a default said aloud is no difference."""
+        acting = [(name, self[name], asked[name]) for name in SETTINGS]
+        kept = sorted(set(self.without_effect) | set(asked.without_effect))
+        others = [(name, self.given.get(name, "not set"), asked.given.get(name, "none")) for name in kept]
+        return [
+            f"{name} is {here}, asked for {there}" for name, here, there in acting + others if here != there
+        ]
+
+    @property
+    def segment_bytes(self) -> int:
+        return int(self["mappedFileSizeCommitLog"])
+
+    @property
+    def queue_file_bytes(self) -> int:
+        """Size of a consume queue file: whole units, rounded up as a broker does."""
+        units = -(-int(self["mappedFileSizeConsumeQueue"]) // CONSUME_QUEUE_UNIT_BYTES)
+        return units * CONSUME_QUEUE_UNIT_BYTES
+
+    @property
+    def max_message_bytes(self) -> int:
+        return int(self["maxMessageSize"])
+
+    @property
+    def max_record_bytes(self) -> int:
+        return self.max_message_bytes + RECORD_OVERHEAD_BYTES
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """Milliseconds of delay level 1 first."""
+        return delay_levels_ms(self["messageDelayLevel"])
+
+    @property
+    def store_host(self) -> str:
+        return str(self["storeHost"])
+
+
+def _default_store_host(values: Mapping[str, Any]) -> str:
+    address = values.get("brokerIP1", SETTINGS["brokerIP1"].default)
+    port = values.get("listenPort", SETTINGS["listenPort"].default)
+    try:
+        return host(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    except ValueError:
+        raise ValueError(
+            f'brokerIP1 is "{address}"; records hold an address, not a name: set storeHost to ip:port'
+        ) from None
+
+
+def nearest_name(name: str) -> str:
+    """The known name that looks most like this one; case does not count.
+
+    >>> nearest_name("maxmesagesize")
+    'maxMessageSize'
+    """
+    by_lower_case = {known.lower(): known for known in sorted(KNOWN_NAMES)}
+    nearest = by_lower_case[difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0)[0]]
+    return OLD_SPELLINGS.get(nearest, nearest)
+
+
+def read_broker_conf(text: str) -> dict[str, str]:
+    """A broker.conf as Java's Properties.load reads it; of a name said twice the last one counts.
+
+    >>> read_broker_conf("brokerName = broker-b\\n# a comment\\ndeleteWhen:04")
+    {'brokerName': 'broker-b', 'deleteWhen': '04'}
+    """
+    pairs = (_name_and_value(line) for line in _logical_lines(text))
+    return {name: value for name, value in pairs if name}
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments and blanks, a line that ends in an odd number of \\ joined with the next."""
+    lines: list[str] = []
+    goes_on = False
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
+        if not goes_on and (not line or line[0] in "#!"):
+            continue
+        if goes_on:
+            lines[-1] += line
+        else:
+            lines.append(line)
+        trailing = len(line) - len(line.rstrip("\\"))
+        goes_on = trailing % 2 == 1
+        if goes_on:
+            lines[-1] = lines[-1][:-1]
+    return lines
+
+
+def _name_and_value(line: str) -> tuple[str, str]:
+    # The name ends at the first separator that is not escaped: white space, then at most one = or :
+    split = re.match(r"((?:\\.|[^\\ \t\f=:])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+    assert split is not None
+    return _unescaped(split[1]), _unescaped(split[2])
+
+
+def _unescaped(text: str) -> str:
+    def character(escape: re.Match[str]) -> str:
+        if escape[1].startswith("u") and len(escape[1]) == 5:
+            return chr(int(escape[1][1:], 16))
+        return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escape[1], escape[1])
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", character, text, flags=re.DOTALL)

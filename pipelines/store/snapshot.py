@@ -1,0 +1,57 @@
+"""What a plan is made from: tables as of one version each, and their commit numbers in that version."""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from pipelines.store.delta import DeltaSnapshot
+from pipelines.store.plan import Write
+from schemas import Table
+
+if TYPE_CHECKING:
+    from pipelines.store.store import Store
+
+
+class Snapshot:
+    """Tables of a store, each pinned to the version it had when the plan first asked for it.
+
+    What is read and the number it goes with always come from the same version, so a write planned from them can be
+    refused when that version is no longer the newest one.
+    """
+
+    def __init__(self, store: "Store") -> None:
+        self.store = store
+        self._pinned: dict[str, DeltaSnapshot] = {}
+
+    def version(self, table: Table) -> int:
+        """The version of the table that this snapshot reads."""
+        return self._pin(table).version
+
+    def number(self, table: Table, key: str = "") -> int:
+        """The last commit number of the table (or of one key of it); -1 before the first commit."""
+        return self._pin(table).number(app_id(table, key))
+
+    def read(self, table: Table) -> DataFrame:
+        """The rows of the table in the pinned version."""
+        reader = self.store.spark.read.format("delta").option("versionAsOf", self.version(table))
+        return reader.load(self.store.path(table))
+
+    def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
+        """A write that adds rows, valid only while this snapshot's number of the table is the newest."""
+        return Write(table, rows, self.number(table, key), self.version(table), None, key, may_lose)
+
+    def replace(
+        self, table: Table, rows: DataFrame, where: str = "true", key: str = "", may_lose: bool = False
+    ) -> Write:
+        """A write that puts `rows` in the place of those that match `where` (all, unless said)."""
+        return Write(table, rows, self.number(table, key), self.version(table), where, key, may_lose)
+
+    def _pin(self, table: Table) -> DeltaSnapshot:
+        if table.name not in self._pinned:
+            self._pinned[table.name] = self.store.delta(table).update()
+        return self._pinned[table.name]
+
+
+def app_id(table: Table, key: str = "") -> str:
+    """The id under which a table, or one key of it, numbers its commits."""
+    return f"{table.name}:{key}" if key else table.name

@@ -1,0 +1,146 @@
+"""Store: all the tables under one directory."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from urllib.parse import urlparse
+
+from delta.tables import DeltaTable as DeltaTableBuilder
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.store.delta import DeltaTable, is_delta_table
+from pipelines.store.errors import BadInput
+from pipelines.store.jvm import hadoop_path, jvm
+from pipelines.store.lock import local_path, writing
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import VIEWS, read_view
+from schemas import STORE_SETTINGS, TABLES, Table
+
+# So that any Delta reader opens the tables as they are: delta-rs, DuckDB, Trino.
+PLAIN_DELTA = {
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+    "delta.enableRowTracking": "false",
+}
+
+_TABLES_BY_NAME = {table.name: table for table in TABLES}
+
+
+class Store:
+    """The tables of a message store.
+
+    spark  a session with Delta
+    uri    where the store is: a local path, file:, hdfs:, s3a:, abfss: or gs:
+
+    Every table and view of docs/tables.md is an attribute: `store.commitlog`, `store.messages`, …, each a DataFrame of
+    its newest rows.
+    """
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self.spark = spark
+        self.uri = absolute(uri)
+
+    @classmethod
+    def open(cls, spark: SparkSession, uri: str) -> "Store":
+        """A store that exists. Raises BadInput where there is none."""
+        store = cls(spark, uri)
+        if not store.exists():
+            raise BadInput(f"no store at {store.uri}: create it with `commitlake create_store --store {uri}`")
+        return store
+
+    @classmethod
+    def create(cls, spark: SparkSession, uri: str, settings: Mapping[str, str] | None = None) -> "Store":
+        """Make the tables of a store and record its settings; a creation that was cut short goes on.
+
+        Topics and groups a new store starts with are the caller's (pipelines.store.topics). Raises BadInput for a setting
+        RocketMQ does not know or a value it does not take.
+        """
+        given = Settings.of(settings or {}).given  # without passwords
+        store = cls(spark, uri)
+        store._make_tables()
+        store._record_settings(given)
+        return store
+
+    def exists(self) -> bool:
+        """Whether the store was made: its settings are recorded last."""
+        path = self.path(STORE_SETTINGS)
+        return is_delta_table(self.spark, path) and self.snapshot().number(STORE_SETTINGS) >= 0
+
+    def path(self, table: Table) -> str:
+        return f"{self.uri}/{table.name}"
+
+    def path_of(self, name: str) -> str:
+        """A directory of the store that is not a table: its name starts with _."""
+        return f"{self.uri}/{name}"
+
+    def remove(self, path: str) -> None:
+        """Remove a directory that is not a table, and what is in it; nothing where there is none."""
+        target, files = hadoop_path(self.spark, path)
+        files.delete(target, True)
+
+    def read(self, table: Table) -> DataFrame:
+        """The newest rows of a table."""
+        return self.spark.read.format("delta").load(self.path(table))
+
+    def delta(self, table: Table) -> DeltaTable:
+        """The transaction log of a table."""
+        return DeltaTable(self.spark, self.path(table))
+
+    def snapshot(self) -> Snapshot:
+        """What a plan is made from: each table pinned to one version from its first use on."""
+        return Snapshot(self)
+
+    @cached_property
+    def settings(self) -> Settings:
+        # A handful of rows.
+        return Settings.of({row.name: row.value for row in self.read(STORE_SETTINGS).collect()})
+
+    def __getattr__(self, name: str) -> DataFrame:
+        if name in _TABLES_BY_NAME:
+            return self.read(_TABLES_BY_NAME[name])
+        if name in VIEWS:
+            return read_view(self, name)
+        raise AttributeError(f"a store has no table or view {name!r}")
+
+    def _make_tables(self) -> None:
+        local = local_path(self.uri)
+        if local is not None:
+            jvm(self.spark).java.io.File(local).mkdirs()  # the lock file lies in it
+        with writing(self.spark, self.uri), ThreadPoolExecutor(max_workers=4) as pool:
+            list(pool.map(self._make_table, TABLES))
+
+    def _make_table(self, table: Table) -> None:
+        builder = (
+            DeltaTableBuilder.createIfNotExists(self.spark)
+            .location(self.path(table))
+            .comment(table.comment)
+            .addColumns(table.columns)
+            .partitionedBy(*table.partition_by)
+        )
+        properties = {**PLAIN_DELTA, **table.properties}
+        if table.statistics:
+            properties["delta.dataSkippingStatsColumns"] = ",".join(table.statistics)
+        for name, value in properties.items():
+            builder = builder.property(name, value)
+        builder.execute()
+
+    def _record_settings(self, given: Mapping[str, str]) -> None:
+        from pipelines.store.commit import commit  # commit knows stores, not the other way round
+        from pipelines.store.plan import Plan
+
+        rows = self.spark.createDataFrame(sorted(given.items()), STORE_SETTINGS.columns).coalesce(1)
+        commit(
+            self,
+            lambda at: Plan((at.replace(STORE_SETTINGS, rows),) if at.number(STORE_SETTINGS) < 0 else ()),
+        )
+
+
+def absolute(uri: str) -> str:
+    """The store's location, with a scheme, so that a job and its executors mean the same place from any directory."""
+    from pathlib import Path
+
+    parsed = urlparse(uri)
+    if parsed.scheme and len(parsed.scheme) > 1:
+        return uri.rstrip("/")
+    return Path(uri).absolute().as_posix().rstrip("/")

@@ -1,0 +1,336 @@
+"""Topics: RocketMQ's TopicConfig, its names, permissions, attributes (docs/rocketmq/store.md 7.2 to 7.4)."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
+from pipelines.store.snapshot import Snapshot
+from schemas import TOPICS
+
+RETRY_PREFIX = "%RETRY%"
+DEAD_LETTER_PREFIX = "%DLQ%"
+SYSTEM_PREFIX = "rmq_sys_"
+
+DEFAULT_TOPIC = "TBW102"  # topics made on the fly are copied from it
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
+OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+
+FIXED_SYSTEM_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC,
+        SCHEDULE_TOPIC,
+        "BenchmarkTest",
+        HALF_TOPIC,
+        OP_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        DISCARD_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
+        "CHECKPOINT_TOPIC",
+    }
+)
+
+# The timer topic is not on RocketMQ's list, but a row sent there without TIMER_OUT_MS blocks its timer for
+# ever (docs/rocketmq/delay-retry-transaction.md 0.2).
+SEND_FORBIDDEN = frozenset(
+    {SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC}
+)
+
+PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
+READ_WRITE = PERM_READ | PERM_WRITE
+
+# A producer's wish for a topic made on the fly, and the topic's queues unless TBW102 has fewer.
+QUEUES_MADE_ON_THE_FLY = 4
+# Delay levels in the default table; the schedule topic has as many queues whatever table is set.
+SCHEDULE_QUEUES = 18
+
+TOPIC_CHARS, GROUP_CHARS, RETRY_TOPIC_CHARS = 127, 120, 255
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+# Attributes and the values they take; a fixed one is chosen when the topic is made.
+ATTRIBUTE_WORDS = {
+    "queue.type": ("SimpleCQ", "BatchCQ"),
+    "cleanup.policy": ("DELETE", "COMPACTION"),
+    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+}
+FIXED_ATTRIBUTES = ("queue.type", "cleanup.policy")
+
+
+@dataclass(frozen=True)
+class TopicConfig:
+    """A topic as the table keeps it; the defaults are RocketMQ's."""
+
+    topic: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = READ_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> "TopicConfig":
+        """From a row of the table; what an older writer left null has its default."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in row.items() if name in known and value is not None})
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.perm & PERM_READ)
+
+    @property
+    def is_writable(self) -> bool:
+        return bool(self.perm & PERM_WRITE)
+
+
+Topics = Mapping[str, TopicConfig]
+OWN = "is the store's own; it cannot be created, updated or deleted"
+
+
+def topic_name_complaint(name: str | None) -> str | None:
+    """Why a topic cannot have this name; None when it can.
+
+    >>> topic_name_complaint("a.b")
+    'topic "a.b" has the character "."; allowed are letters, digits, and the characters % | - _'
+    """
+    is_long_kind = (name or "").startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
+    return name_complaint("topic", name, RETRY_TOPIC_CHARS if is_long_kind else TOPIC_CHARS)
+
+
+def name_complaint(kind: str, name: str | None, at_most: int) -> str | None:
+    if name is None or not name.strip():
+        return f"the {kind} has no name"
+    illegal = re.search(r"[^%|a-zA-Z0-9_-]", name)
+    if illegal:
+        return (
+            f'{kind} "{name}" has the character "{illegal[0]}"; '
+            "allowed are letters, digits, and the characters % | - _"
+        )
+    if len(name) > at_most:
+        return f'{kind} "{name[:20]}…" has {len(name)} characters; at most {at_most}'
+    return None
+
+
+def is_system_topic(name: str, settings: Settings) -> bool:
+    """Whether the store itself uses this topic, so that nobody may create, update or delete it."""
+    return name.startswith(SYSTEM_PREFIX) or name in FIXED_SYSTEM_TOPICS | {
+        settings["brokerName"],
+        settings["brokerClusterName"],
+        f"{settings['brokerClusterName']}_REPLY_TOPIC",
+    }
+
+
+def first_topics(settings: Settings) -> list[TopicConfig]:
+    """The topics a broker makes when it first starts."""
+    cluster, broker = settings["brokerClusterName"], settings["brokerName"]
+    all_bits = READ_WRITE | PERM_INHERIT
+    made = [
+        _system(SELF_TEST_TOPIC, 1),
+        _system("BenchmarkTest", 1024),
+        _system(cluster, 16, all_bits),
+        _system(broker, 1, all_bits),
+        _system(OFFSET_MOVED_TOPIC, 1),
+        _system(SCHEDULE_TOPIC, SCHEDULE_QUEUES),
+        _system(f"{cluster}_REPLY_TOPIC", 1),
+        _system(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
+        _system(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        _system(HALF_TOPIC, 1),
+        _system(OP_TOPIC, 1),
+        _system(TIMER_TOPIC, 1),
+    ]
+    if settings["autoCreateTopicEnable"]:
+        made.append(_system(DEFAULT_TOPIC, settings["defaultTopicQueueNums"], all_bits))
+    by_name = {config.topic: config for config in made}  # a cluster may be called like its broker
+    return sorted(by_name.values(), key=lambda config: config.topic)
+
+
+def _system(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+    return TopicConfig(name, queues, queues, perm)
+
+
+def topic_made_on_the_fly(name: str, default_topic: TopicConfig) -> TopicConfig:
+    """What a put makes of a topic nobody created: a copy of TBW102, or a retry topic's one queue."""
+    if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        return TopicConfig(name, 1, 1)
+    queues = min(QUEUES_MADE_ON_THE_FLY, default_topic.write_queue_nums)
+    return TopicConfig(
+        name, queues, queues, default_topic.perm & ~PERM_INHERIT, default_topic.topic_filter_type
+    )
+
+
+def permission(text: str) -> int:
+    """The bits of a permission given as letters or as a number.
+
+    >>> permission("RW"), permission("6"), permission("R")
+    (6, 6, 4)
+    """
+    if re.fullmatch(r"[0-7]", text):
+        return int(text)
+    letters = text.upper().replace("-", "")
+    if not letters or set(letters) - set("RWX") or len(set(letters)) != len(letters):
+        raise BadInput(f'permission is "{text}"; expected letters of RWX or a number from 0 to 7')
+    return sum({"R": PERM_READ, "W": PERM_WRITE, "X": PERM_INHERIT}[letter] for letter in letters)
+
+
+def permission_letters(perm: int) -> str:
+    """
+    >>> permission_letters(6), permission_letters(1)
+    ('RW-', '--X')
+    """
+    bits = ((PERM_READ, "R"), (PERM_WRITE, "W"), (PERM_INHERIT, "X"))
+    return "".join(letter if perm & bit else "-" for bit, letter in bits)
+
+
+def altered_attributes(old: Mapping[str, str] | None, changes: Iterable[str]) -> dict[str, str]:
+    """Attributes after changes written as RocketMQ writes them; `old` is None for a topic that is being made.
+
+    >>> altered_attributes({"message.type": "FIFO"}, ["+reserve.time=5,-message.type"])
+    {'reserve.time': '5'}
+    """
+    attributes = dict(old or {})
+    seen: set[str] = set()
+    for change in (one.strip() for given in changes for one in given.split(",") if one.strip()):
+        sign, (name, _, value) = change[0], change[1:].partition("=")
+        if sign not in "+-" or (sign == "+") != ("=" in change):
+            raise BadInput(f'attribute "{change}" is not understood; expected +name=value or -name')
+        if name in seen:
+            raise BadInput(f"attribute {name} is changed twice; say it once")
+        seen.add(name)
+        _check_attribute(name, value if sign == "+" else None)
+        if old is not None and name in FIXED_ATTRIBUTES and attributes.get(name) != value:
+            raise BadInput(
+                f"attribute {name} is fixed when the topic is made; delete and create the topic to change it"
+            )
+        if sign == "+":
+            attributes[name] = value
+        elif name not in attributes:
+            raise BadInput(f"attribute {name} is not set, so it cannot be removed")
+        else:
+            del attributes[name]
+    return attributes
+
+
+def _check_attribute(name: str, value: str | None) -> None:
+    if name not in ATTRIBUTE_WORDS and name != "reserve.time":
+        known = ", ".join([*ATTRIBUTE_WORDS, "reserve.time"])
+        raise BadInput(f'attribute "{name}" is not known; known are {known}')
+    if value is None:
+        return
+    if name in ATTRIBUTE_WORDS and value not in ATTRIBUTE_WORDS[name]:
+        raise BadInput(f'attribute {name} is "{value}"; expected one of {", ".join(ATTRIBUTE_WORDS[name])}')
+    if name == "reserve.time" and not (re.fullmatch(r"-?[0-9]+", value) and -1 <= int(value) <= LONG_MAX):
+        raise BadInput(f'attribute {name} is "{value}"; expected a whole number, -1 or more')
+
+
+def read_topics(at: Snapshot) -> Topics:
+    """All topics by name. A broker has thousands at most, so they fit the driver."""
+    return {row.topic: TopicConfig.of_row(row.asDict()) for row in at.read(TOPICS).collect()}
+
+
+def plan_create_topic(at: Snapshot, config: TopicConfig) -> Plan:
+    """Add a topic; the same topic again changes nothing. Its queues go on where an earlier one's ended."""
+    return _plan_topics(at, lambda topics: with_topic_created(topics, config, at.store.settings))
+
+
+def plan_update_topic(
+    at: Snapshot, name: str, changes: Mapping[str, Any], attributes: Iterable[str] = ()
+) -> Plan:
+    """Change the columns named in `changes`, and attributes as altered_attributes takes them."""
+    return _plan_topics(
+        at, lambda topics: with_topic_updated(topics, name, changes, attributes, at.store.settings)
+    )
+
+
+def plan_delete_topic(at: Snapshot, name: str) -> Plan:
+    """Remove a topic's config. Its messages stay in the log and its queues keep their bounds."""
+    return _plan_topics(at, lambda topics: with_topic_deleted(topics, name, at.store.settings))
+
+
+def plan_first_topics(at: Snapshot, settings: Settings) -> Plan:
+    """The topics of a new store; nothing where topics have been written before."""
+    if at.number(TOPICS) >= 0:
+        return Plan()
+    return _plan_topics(at, lambda _: {config.topic: config for config in first_topics(settings)})
+
+
+def plan_make_topics(at: Snapshot, configs: Iterable[TopicConfig]) -> Plan:
+    """Add those of the topics that are not there: another put may have made one since."""
+    made = {config.topic: config for config in configs}
+    return _plan_topics(at, lambda topics: {**made, **topics})
+
+
+def _plan_topics(at: Snapshot, change: Callable[[Topics], Topics]) -> Plan:
+    """Replace the small table as a whole, where the change is one."""
+    before = read_topics(at)
+    after = change(before)
+    if after == before:
+        return Plan((), {"topics": 0})
+    ordered = sorted(after.values(), key=lambda config: config.topic)
+    rows = at.store.spark.createDataFrame([asdict(config) for config in ordered], TOPICS.columns)
+    return Plan((at.replace(TOPICS, rows.coalesce(1)),), {"topics": 1})
+
+
+def with_topic_created(topics: Topics, config: TopicConfig, settings: Settings) -> Topics:
+    _check_topic(config, settings)
+    old = topics.get(config.topic, config)
+    if old != config:
+        raise BadInput(f"topic {config.topic} exists with {difference(old, config)}; use update to change it")
+    return {**topics, config.topic: config}
+
+
+def with_topic_updated(
+    topics: Topics, name: str, changes: Mapping[str, Any], attributes: Iterable[str], settings: Settings
+) -> Topics:
+    if name not in topics:
+        raise BadInput(f"there is no topic {name}{nearest(name, topics)}; create it first")
+    old = topics[name]
+    new = replace(old, **changes, attributes=altered_attributes(old.attributes, attributes))
+    _check_topic(new, settings)
+    return {**topics, name: new}
+
+
+def with_topic_deleted(topics: Topics, name: str, settings: Settings) -> Topics:
+    if is_system_topic(name, settings):
+        raise BadInput(f"topic {name} {OWN}")
+    return {other: config for other, config in topics.items() if other != name}
+
+
+def _check_topic(config: TopicConfig, settings: Settings) -> None:
+    complaint = topic_name_complaint(config.topic)
+    if complaint is None and is_system_topic(config.topic, settings):
+        complaint = f"topic {config.topic} {OWN}"
+    for kind, queues in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
+        if complaint is None and not 1 <= queues <= INT_MAX:
+            complaint = f"topic {config.topic} has {queues} {kind} queues; expected 1 or more"
+    if complaint is None and not 0 <= config.perm <= 7:
+        complaint = f"topic {config.topic} has permission {config.perm}; expected a number from 0 to 7"
+    if complaint is None and config.topic_filter_type not in FILTER_TYPES:
+        complaint = (
+            f'topic {config.topic} has filter type "{config.topic_filter_type}"; '
+            f"expected one of {', '.join(FILTER_TYPES)}"
+        )
+    if complaint is not None:
+        raise BadInput(complaint)
+
+
+def difference(old: Any, new: Any) -> str:
+    """What of the old value the new one says otherwise."""
+    was, wanted = asdict(old), asdict(new)
+    return ", ".join(f"{name} {was[name]}, not {wanted[name]}" for name in was if was[name] != wanted[name])
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`; did you mean …?`, or nothing when no known name comes near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

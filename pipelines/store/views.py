@@ -1,0 +1,315 @@
+"""Views: what a person asks of the tables, each written once as SQL.
+
+A view's text names the tables and views it reads in braces. The same text is read over the tables' newest
+rows, over those of one snapshot or of a past time, and, with the tables' registered names put in, becomes a
+view of the session's catalog.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame
+
+from pipelines.store.host_text import host_hex
+from schemas import COMMITLOG, TABLES, Table
+
+RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"
+SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+
+_TABLES = {table.name: table for table in TABLES}
+
+
+@dataclass(frozen=True)
+class View:
+    """One view: its name in SQL, what a row of it is, and the query it stands for.
+
+    >>> View("halves", "…", "SELECT * FROM {parked} AS p").reads
+    ('parked',)
+    """
+
+    name: str
+    comment: str
+    text: str
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tables and views the text names."""
+        named = {name for _, name, _, _ in Formatter().parse(self.text) if name}
+        return tuple(sorted(named))
+
+    def over(self, names: Mapping[str, str]) -> str:
+        """The query with every table and view under the name SQL knows it by."""
+        return self.text.format(**{name: names[name] for name in self.reads})
+
+
+class Readable(Protocol):
+    """What gives a table's rows: a store, a snapshot, a store as of a past time."""
+
+    def read(self, table: Table) -> DataFrame: ...
+
+
+@dataclass
+class Reading:
+    """Tables and views of one source, each made into a frame once."""
+
+    source: Readable
+    _frames: dict[str, DataFrame] = field(default_factory=dict)
+
+    def frame(self, name: str) -> DataFrame:
+        if name not in self._frames:
+            self._frames[name] = (
+                self.source.read(_TABLES[name]) if name in _TABLES else self._view_frame(VIEWS[name])
+            )
+        return self._frames[name]
+
+    def _view_frame(self, view: View) -> DataFrame:
+        inputs: dict[str, Any] = {name: self.frame(name) for name in view.reads}
+        spark = next(iter(inputs.values())).sparkSession
+        return spark.sql(view.text, **inputs)
+
+
+def read_view(source: Readable, name: str) -> DataFrame:
+    """The rows of a view over the tables that `source` reads."""
+    return Reading(source).frame(name)
+
+
+# A name and a value end where the next 0x01 or 0x02 is; pieces without a name or without a value vanish, and
+# of a name that comes twice the last value counts (docs/rocketmq/store.md 1.8).
+_PIECES = r"""
+    filter(split({text}, '\u0002'),
+           piece -> instr(piece, '\u0001') > 1 AND instr(piece, '\u0001') < length(piece))
+"""
+_NAME = r"substring_index({piece}, '\u0001', 1)"
+_VALUE = r"substring({piece}, instr({piece}, '\u0001') + 1)"
+
+
+def properties_sql(text: str) -> str:
+    """SQL for a map<string,string> of the properties stored in the expression `text`."""
+    pieces = _PIECES.format(text=text).strip()
+    name, value = _NAME.format(piece="piece"), _VALUE.format(piece="piece")
+    later = "slice({all}, place + 2, size({all}))".format(all="pieces")
+    # Almost no message has a name twice; only then is every piece compared with those behind it.
+    return f"""
+    transform(array({pieces}), pieces ->
+        IF(size(array_distinct(transform(pieces, piece -> {name}))) = size(pieces),
+           map_from_entries(transform(pieces, piece -> struct({name}, {value}))),
+           map_from_entries(transform(
+               filter(pieces, (piece, place) ->
+                   NOT exists({later}, other -> {_NAME.format(piece="other")} = {name})),
+               piece -> struct({name}, {value})))))[0]
+    """.strip()
+
+
+def _log_columns(replaced: Mapping[str, str]) -> str:
+    return ",\n    ".join(
+        f"{replaced[name]} AS {name}" if name in replaced else name for name in COMMITLOG.columns.names
+    )
+
+
+MESSAGES = View(
+    "messages",
+    "The log's rows as a person reads them: properties as a map, tags, keys, ids and real times.",
+    rf"""
+SELECT
+    {_log_columns({"properties": "properties"})},
+    properties['TAGS'] AS tags,
+    coalesce(filter(split(properties['KEYS'], ' '), word -> word <> ''), array()) AS keys,
+    concat({host_hex("store_host")}, lpad(hex(physical_offset), 16, '0')) AS message_id,
+    properties['UNIQ_KEY'] AS unique_key,
+    timestamp_millis(store_timestamp) AS store_time,
+    timestamp_millis(born_timestamp) AS born_time,
+    IF(sys_flag & 1 = 0, try_validate_utf8(CAST(body AS STRING)), NULL) AS body_text
+FROM (
+    SELECT
+    {_log_columns({"properties": properties_sql("log.properties")})}
+    FROM {{commitlog}} AS log
+) AS decoded
+""",
+)
+
+_REAL_PLACE = """
+    properties['REAL_TOPIC'] AS real_topic,
+    CAST(properties['REAL_QID'] AS INT) AS real_queue_id,
+"""
+
+_UNSETTLED = """
+FROM {{messages}} AS parked
+LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} WHERE claim = 'settle') AS settled
+    ON settled.source_offset = parked.physical_offset
+WHERE parked.due_ms IS NOT NULL AND {which}
+"""
+
+SCHEDULED_MESSAGES = View(
+    "scheduled_messages",
+    "Delayed and timed messages that wait: parked and claimed by no later row.",
+    f"""
+SELECT
+    IF(topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
+    timestamp_millis(due_ms) AS due_time,
+    {_REAL_PLACE.strip()}
+    parked.*
+{_UNSETTLED.format(which=f"parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')").strip()}
+""",
+)
+
+HALF_MESSAGES = View(
+    "half_messages",
+    "Half messages whose transaction is neither committed, rolled back nor given up.",
+    f"""
+SELECT
+    timestamp_millis(due_ms) AS due_time,
+    {_REAL_PLACE.strip()}
+    properties['PGROUP'] AS producer_group,
+    CAST(coalesce(properties['TRANSACTION_CHECK_TIMES'], '0') AS INT) AS check_times,
+    parked.*
+{_UNSETTLED.format(which=f"parked.topic = '{HALF_TOPIC}'").strip()}
+""",
+)
+
+
+def _copies_for_group(name: str, comment: str, prefix: str) -> View:
+    # The log's own column is filtered, not consume_queue: rows that are not dispatched yet count too.
+    return View(
+        name,
+        comment,
+        f"""
+SELECT
+    substring(topic, {len(prefix) + 1}) AS `group`,
+    coalesce(properties['RETRY_TOPIC'], properties['DLQ_ORIGIN_TOPIC']) AS original_topic,
+    coalesce(properties['ORIGIN_MESSAGE_ID'], properties['DLQ_ORIGIN_MESSAGE_ID']) AS original_message_id,
+    copies.*
+FROM {{messages}} AS copies
+WHERE startswith(topic, '{prefix}')
+""",
+    )
+
+
+RETRIES = _copies_for_group("retries", "Messages a group failed on and will see again.", RETRY_PREFIX)
+DEAD_LETTERS = _copies_for_group(
+    "dead_letters", "Messages a group failed on for the last time.", DEAD_LETTER_PREFIX
+)
+
+# A queue's end is what dispatch has seen: its last entry; else the first message that waits for dispatch;
+# else, of a queue whose rows have expired, the offset it goes on from (docs/rocketmq/store.md 7.1).
+TOPIC_STATUS = View(
+    "topic_status",
+    "The queues of every topic: first and next offset dispatch has seen, and the last message's time.",
+    """
+WITH entries AS (
+    SELECT topic, queue_id,
+           max(queue_offset) + 1 AS next_offset,
+           max_by(store_timestamp, queue_offset) AS last_store_timestamp
+    FROM {consume_queue} AS entry
+    GROUP BY topic, queue_id
+),
+waiting AS (
+    SELECT topic, queue_id, min(queue_offset) AS next_offset
+    FROM {commitlog} AS log
+    WHERE sys_flag & 12 IN (0, 8)
+      AND append_seq > coalesce(greatest(
+          (SELECT max(append_seq) FROM {consume_queue} AS entry),
+          (SELECT max(append_seq) FROM {progress} AS follower WHERE follower = 'consume_queue')), -1)
+    GROUP BY topic, queue_id
+),
+bounds AS (
+    SELECT topic, queue_id, min_offset, next_offset FROM {queue_bounds} AS queue WHERE topic <> ''
+),
+configured AS (
+    SELECT topic, explode(sequence(0, greatest(read_queue_nums, write_queue_nums) - 1)) AS queue_id
+    FROM {topics} AS topic
+    WHERE greatest(read_queue_nums, write_queue_nums) > 0
+),
+queues AS (
+    SELECT topic, queue_id FROM entries
+    UNION SELECT topic, queue_id FROM waiting
+    UNION SELECT topic, queue_id FROM bounds
+    UNION SELECT topic, queue_id FROM configured
+)
+SELECT
+    queues.topic,
+    queues.queue_id,
+    greatest(coalesce(bounds.min_offset, 0), 0) AS min_offset,
+    coalesce(entries.next_offset, waiting.next_offset, bounds.next_offset, 0) AS max_offset,
+    timestamp_millis(entries.last_store_timestamp) AS last_updated
+FROM queues
+LEFT JOIN bounds ON bounds.topic = queues.topic AND bounds.queue_id = queues.queue_id
+LEFT JOIN entries ON entries.topic = queues.topic AND entries.queue_id = queues.queue_id
+LEFT JOIN waiting ON waiting.topic = queues.topic AND waiting.queue_id = queues.queue_id
+""",
+)
+
+# A group that has read one queue of a topic reads the topic: a queue it has not begun counts from 0, as a
+# broker counts it. Members that each read everything (broadcasting) stand for the group by the slowest of
+# them.
+CONSUMER_PROGRESS = View(
+    "consumer_progress",
+    "How far each group has read each queue, and how many messages wait for it.",
+    """
+WITH committed AS (
+    SELECT `group`, topic, queue_id, min(next_offset) AS next_offset
+    FROM {consumer_offsets} AS offset
+    GROUP BY `group`, topic, queue_id
+),
+read_queues AS (
+    SELECT reader.`group`, reader.topic, status.queue_id
+    FROM (SELECT DISTINCT `group`, topic FROM committed) AS reader
+    JOIN {topic_status} AS status ON status.topic = reader.topic
+    UNION
+    SELECT `group`, topic, queue_id FROM committed
+)
+SELECT
+    read_queues.`group`,
+    read_queues.topic,
+    read_queues.queue_id,
+    coalesce(status.max_offset, 0) AS max_offset,
+    coalesce(committed.next_offset, 0) AS next_offset,
+    coalesce(status.max_offset, 0) - coalesce(committed.next_offset, 0) AS lag
+FROM read_queues
+LEFT JOIN committed
+    ON committed.`group` = read_queues.`group`
+   AND committed.topic = read_queues.topic
+   AND committed.queue_id = read_queues.queue_id
+LEFT JOIN {topic_status} AS status
+    ON status.topic = read_queues.topic AND status.queue_id = read_queues.queue_id
+""",
+)
+
+MESSAGE_LINEAGE = View(
+    "message_lineage",
+    "Every row with the first row of its chain: all copies of a message share an origin_offset.",
+    """
+SELECT
+    coalesce(origin_offset, physical_offset) AS origin_offset,
+    physical_offset,
+    source_offset,
+    purpose,
+    claim,
+    topic,
+    queue_id,
+    queue_offset,
+    store_time,
+    timestamp_millis(due_ms) AS due_time,
+    reconsume_times,
+    message_id,
+    unique_key
+FROM {messages} AS copies
+""",
+)
+
+# In an order in which a view comes after those it reads.
+VIEWS: Mapping[str, View] = {
+    view.name: view
+    for view in (
+        MESSAGES,
+        SCHEDULED_MESSAGES,
+        HALF_MESSAGES,
+        RETRIES,
+        DEAD_LETTERS,
+        TOPIC_STATUS,
+        CONSUMER_PROGRESS,
+        MESSAGE_LINEAGE,
+    )
+}

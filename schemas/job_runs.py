@@ -1,0 +1,17 @@
+"""Runs of jobs."""
+
+from schemas.table import Table, columns
+
+JOB_RUNS = Table(
+    "job_runs",
+    "One row per run that wrote or failed; readers and idle ticks leave none.",
+    columns(
+        ("job", "string", "name of the job"),
+        ("run_id", "string", "id of the run"),
+        ("started_ms", "long", "when it started, epoch milliseconds"),
+        ("seconds", "double", "how long it took"),
+        ("status", "string", "ok or failed"),
+        ("result", "string", "the job's result, the JSON line it printed"),
+    ),
+    key=("run_id",),
+)

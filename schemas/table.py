@@ -1,0 +1,54 @@
+"""What a table is: a name, columns that each say what they are, a key, and how its files are laid out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import types as t
+
+
+@dataclass(frozen=True)
+class Table:
+    """One Delta table of a store.
+
+    name          its directory under the store, and its name in SQL
+    comment       what a row is, one sentence
+    columns       the columns, each with its meaning as the column's comment
+    key           columns that tell rows apart
+    partition_by  directory levels; none unless a reader prunes by them
+    statistics    columns whose least and greatest value every file keeps; none: Delta's own choice
+    properties    Delta table properties beside those every table has
+    """
+
+    name: str
+    comment: str
+    columns: t.StructType
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.columns.names)
+
+
+def columns(*described: tuple[str, str, str]) -> t.StructType:
+    """The columns of a table from (name, type, meaning); the meaning becomes the column's comment."""
+    return t.StructType(
+        [
+            t.StructField(name, TYPES[type_name], True, {"comment": meaning})
+            for name, type_name, meaning in described
+        ]
+    )
+
+
+# The types tables use, by the names interface and docs give them (a DDL parser would need a session).
+TYPES: dict[str, t.DataType] = {
+    "string": t.StringType(),
+    "int": t.IntegerType(),
+    "long": t.LongType(),
+    "double": t.DoubleType(),
+    "boolean": t.BooleanType(),
+    "binary": t.BinaryType(),
+    "map": t.MapType(t.StringType(), t.StringType()),
+}

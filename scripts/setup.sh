@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Make .venv and jars/ what requirements.txt, pyproject.toml and scripts/jars.sha256 say. Run by `make setup`.
+#
+# Safe to run again and to kill: a step counts as done only when its stamp in .setup/ was written after it, and each
+# stamp is a digest of what the step was made from. With nothing to do it takes well under a second.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+DELTA=io.delta:delta-spark_4.1_2.13:4.4.0 # the same version as in pom.xml and requirements.txt
+
+main() {
+    mkdir -p .setup
+    wait_for_other_setup
+    check_make
+    find_java
+    find_python
+    install_packages
+    install_project
+    fetch_jars
+    [ "${did_something:-no}" = yes ] && say "set up; try: make demo" || say "nothing to do"
+}
+
+say() { echo "setup: $*" >&2; }
+
+stop() {
+    echo "error: $*" >&2
+    exit 1
+}
+
+# Two at once would clear each other's environment. Without flock (macOS) the user has to take care.
+wait_for_other_setup() {
+    command -v flock >/dev/null || return 0
+    exec 9>.setup/lock
+    flock --nonblock 9 || { say "waiting for another setup in this folder" && flock 9; }
+}
+
+check_make() {
+    command -v make >/dev/null || stop "commitlake is run by make, which is missing; install GNU make (Debian: apt-get install make)"
+}
+
+find_java() {
+    local java=java version
+    if [ -n "${JAVA_HOME:-}" ]; then
+        java=$JAVA_HOME/bin/java
+        [ -x "$java" ] || stop "commitlake needs Java 17 or newer; JAVA_HOME is $JAVA_HOME, where bin/java is missing; install one and set JAVA_HOME"
+    fi
+    command -v "$java" >/dev/null || stop "commitlake needs Java 17 or newer; found none; install one (Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME"
+    # 1.8.0_412 is Java 8, 17.0.15 is 17.
+    version=$("$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' | head -1) || true
+    [ -n "$version" ] || stop "commitlake needs Java 17 or newer; $(command -v "$java") does not say its version; install one and set JAVA_HOME"
+    [ "$version" -ge 17 ] || stop "commitlake needs Java 17 or newer; found $version at $(command -v "$java"); install one and set JAVA_HOME"
+}
+
+find_python() {
+    local candidate found=""
+    for candidate in ${PYTHON:-python3.11 /usr/bin/python3.11 python3 python}; do
+        command -v "$candidate" >/dev/null || continue
+        # A version manager's stand-in may be there and not run.
+        python_version=$("$candidate" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])' 2>/dev/null) || continue
+        found="${found:+$found, }$python_version at $(command -v "$candidate")"
+        case $python_version in 3.11.*) python=$candidate && return ;; esac
+    done
+    stop "commitlake needs Python 3.11; found ${found:-none}; install 3.11 or name it: make setup PYTHON=/path/to/python3.11"
+}
+
+# is_done STEP DIGEST
+is_done() { [ "$(cat ".setup/$1" 2>/dev/null)" = "$2" ]; }
+
+done_with() { echo "$2" >".setup/$1.new" && mv ".setup/$1.new" ".setup/$1" && did_something=yes; }
+
+digest() { { cat "$@" && echo "$python_version $PWD"; } | sha256 | cut -d' ' -f1; }
+
+sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum -a 256 "$@"; fi; }
+
+install_packages() {
+    local wanted
+    wanted=$(digest requirements.txt)
+    is_done packages "$wanted" && [ -x .venv/bin/python ] && return
+    # Always from nothing: a killed pip leaves packages half there and takes them for whole the next time, and
+    # packages that are no longer wanted would stay.
+    rm -f .setup/packages .setup/project
+    say "making .venv with Python $python_version"
+    "$python" -m venv --clear .venv ||
+        stop "$python could not make a virtual environment; is its venv module installed (Debian: apt-get install python3.11-venv)?"
+    say "installing the pinned packages of requirements.txt (half a gigabyte, a minute or two)"
+    # First the tool that builds the one package that comes as source (pyspark): with it in place nothing is fetched
+    # that has no pinned hash.
+    awk '/^setuptools==/ {wanted = 1} wanted {print} wanted && !/\\$/ {exit}' requirements.txt >.setup/build-tool.txt
+    pip_install --require-hashes -r .setup/build-tool.txt && pip_install --require-hashes -r requirements.txt ||
+        stop "the packages could not be installed, pip says above why; is a package index reachable?"
+    write_find_spark_home
+    done_with packages "$wanted"
+}
+
+# Read by .venv/bin/spark-submit, spark-sql and pyspark. The one pip installs asks whatever python3 is on the PATH where
+# Spark is, and that one does not know.
+write_find_spark_home() {
+    cat >.venv/bin/find-spark-home <<'SCRIPT'
+#!/usr/bin/env bash
+bin=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export SPARK_HOME=$(cd "$bin"/../lib/python3.11/site-packages/pyspark && pwd)
+export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$bin/python}
+SCRIPT
+}
+
+install_project() {
+    local wanted
+    wanted=$(digest pyproject.toml)
+    is_done project "$wanted" && [ -x .venv/bin/commitlake ] && return
+    say "installing the commitlake command"
+    pip_install --no-deps --editable . ||
+        stop "the commitlake command could not be installed, pip says above why"
+    done_with project "$wanted"
+}
+
+pip_install() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --no-build-isolation "$@"
+}
+
+fetch_jars() {
+    jars_are_right jars && return
+    say "fetching the Delta jars"
+    rm -rf .setup/jars && mkdir .setup/jars
+    fetch_with_maven || fetch_with_spark ||
+        stop "the Delta jars ($DELTA) could be fetched neither by Maven nor by Spark, which say above why; is a Maven repository reachable?"
+    jars_are_right .setup/jars ||
+        stop "the fetched Delta jars are not those of scripts/jars.sha256; see .setup/jars; nothing was put into jars/"
+    rm -rf jars && mv .setup/jars jars
+    did_something=yes
+}
+
+# jars_are_right FOLDER: exactly the wanted jars, each with the wanted content.
+jars_are_right() {
+    [ "$(ls "$1" 2>/dev/null | sort)" = "$(awk '{print $2}' scripts/jars.sha256 | sort)" ] || return 1
+    (cd "$1" && sha256 --check --status ../"$([ "$1" = jars ] || echo ../)"scripts/jars.sha256)
+}
+
+fetch_with_maven() {
+    command -v mvn >/dev/null || { say "no Maven (mvn) here; asking Spark's own resolver" && return 1; }
+    mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies \
+        -DoutputDirectory="$PWD/.setup/jars" >.setup/maven.log 2>&1 && return
+    tail -20 .setup/maven.log >&2
+    say "Maven failed; asking Spark's own resolver"
+    return 1
+}
+
+# Spark resolves a package when a session starts, into a folder of its own; its file names begin with the group.
+fetch_with_spark() {
+    local jar
+    .venv/bin/python - "$DELTA" "$PWD/.setup/ivy" >.setup/spark.log 2>&1 <<'PYTHON' || { tail -40 .setup/spark.log >&2 && return 1; }
+import sys
+from pyspark.sql import SparkSession
+
+package, folder = sys.argv[1:]
+settings = {
+    "spark.master": "local[1]",
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.jars.packages": package,
+    "spark.jars.ivy": folder,
+    # Only Delta's own jars: Spark ships the rest.
+    "spark.jars.excludes": "org.*:*,com.*:*,javax.*:*,commons-*:*,io.airlift:*,io.unitycatalog:*",
+}
+builder = SparkSession.builder
+for name, value in settings.items():
+    builder = builder.config(name, value)
+builder.getOrCreate().stop()
+PYTHON
+    for jar in .setup/ivy/jars/io.delta_*.jar; do
+        [ -f "$jar" ] && cp "$jar" ".setup/jars/${jar##*/io.delta_}"
+    done
+}
+
+main

@@ -1,0 +1,105 @@
+"""One Spark session for the suite, stores made from templates, and jobs run as a user would type them."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.store.store import Store
+
+PROJECT = Path(__file__).parent.parent
+os.environ["COMMITLAKE_SPARK_CONF"] = str(PROJECT / "spark-conf" / "test.conf")
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    from jobs.session import session
+
+    return session("commitlake tests")
+
+
+@pytest.fixture(scope="session")
+def store_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The directory of an empty store with these settings, made once: twenty tables take seconds."""
+    made: dict[tuple[tuple[str, str], ...], Path] = {}
+
+    def template(**settings: str) -> Path:
+        key = tuple(sorted(settings.items()))
+        if key not in made:
+            directory = tmp_path_factory.mktemp("template") / "store"
+            arguments = [f"--set={name}={value}" for name, value in key]
+            created = run_job(["create_store", "--store", str(directory), *arguments, "--quiet"])
+            assert created.exit_status == 0, created
+            made[key] = directory
+        return made[key]
+
+    return template
+
+
+@pytest.fixture
+def new_store(
+    spark: SparkSession, store_template: Callable[..., Path], tmp_path: Path
+) -> Callable[..., Store]:
+    """A fresh store with these settings, as `create_store` makes it."""
+    count = 0
+
+    def fresh(**settings: str) -> Store:
+        nonlocal count
+        count += 1
+        directory = tmp_path / f"store{count}"
+        shutil.copytree(store_template(**settings), directory)
+        return Store(spark, str(directory))
+
+    return fresh
+
+
+@pytest.fixture
+def store(new_store: Callable[..., Store]) -> Store:
+    return new_store()
+
+
+@dataclass
+class JobRun:
+    """What a user sees of a job: exit status, result line, the lines before it, and stderr."""
+
+    exit_status: int
+    result: dict[str, Any]
+    lines: list[str]
+    stderr: str
+
+
+def run_job(arguments: list[str]) -> JobRun:
+    """Run `commitlake …` in this process, in the suite's session."""
+    import contextlib
+    import io
+
+    from jobs.cli import application
+    from jobs.job import run_app
+
+    out, err = io.StringIO(), io.StringIO()
+    exit_status = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            run_app(application(), arguments[:1], arguments)
+        except SystemExit as leave:
+            exit_status = int(leave.code or 0)
+    lines = out.getvalue().splitlines()
+    result = json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+    return JobRun(exit_status, result, lines[:-1], err.getvalue())
+
+
+@pytest.fixture
+def commitlake(spark: SparkSession) -> Callable[..., JobRun]:
+    """`commitlake("dispatch", "--store", …)` as a user types it."""
+    return lambda *arguments: run_job([str(argument) for argument in arguments])
+
+
+def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
