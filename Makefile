@@ -37,7 +37,7 @@ test-slow: setup
 	$(VENV)/python -m pytest -m slow
 
 bench: setup
-	@set -e; for benchmark in benchmarks/bench_*.py; do $(VENV)/python $$benchmark; done
+	@set -e; for benchmark in benchmarks/*.py; do $(VENV)/python $$benchmark; done
 
 lint: setup
 	$(VENV)/ruff check .

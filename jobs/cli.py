@@ -1,6 +1,7 @@
 """`commitlake JOB --store URI …`: every job under one name."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import typer
@@ -22,22 +23,23 @@ JOBS = (
 )
 
 
-def application() -> typer.Typer:
-    app = typer.Typer(
-        add_completion=False,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        help="RocketMQ's message store as Delta tables and Spark jobs.",
-    )
+def application(jobs: Sequence[str] = JOBS) -> typer.Typer:
+    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
     @app.callback()
     def commitlake() -> None:
         """RocketMQ's message store as Delta tables and Spark jobs."""
 
-    for name in JOBS:
+    for name in jobs:
         app.command(name=name)(getattr(import_module(f"jobs.{name}"), name))
     return app
 
 
+def run(arguments: list[str]) -> None:
+    """Run one job; only that job's code is loaded."""
+    named = [name for name in arguments[:1] if name in JOBS]
+    run_app(application(named or JOBS), arguments[:1], arguments)
+
+
 def main() -> None:
-    run_app(application(), sys.argv[1:2], sys.argv[1:])
+    run(sys.argv[1:])

@@ -1,7 +1,6 @@
 """A RocketMQ store directory becomes a store, or what has been added to it since goes on in one."""
 
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,16 +9,27 @@ from jobs.job import Run, job, main
 from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.broker_files.import_log import BrokerStore, plan_bounds, plan_broker_state, plan_import
+from pipelines.broker_files.import_log import BrokerStore, import_next, plan_broker_state
 from pipelines.broker_files.store_settings import settings_of
 from pipelines.store.errors import BadInput
-from pipelines.store.settings import read_broker_conf
+from pipelines.store.settings import Settings, read_broker_conf
 from pipelines.store.store import Store
 
 From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
 BrokerConf = Annotated[
     str | None, typer.Option("--broker-conf", metavar="FILE", help="The broker's settings, broker.conf.")
 ]
+
+
+# Parquet in the JVM bounds an import. Level 1 of zstd takes half of level 3's time for files a tenth larger, and looking
+# for repeated values is in vain in columns where each is another.
+WRITE_SETTINGS = {
+    "parquet.compression.codec.zstd.level": "1",
+    **{
+        f"parquet.enable.dictionary#{column}": "false"
+        for column in ("body", "properties", "physical_offset", "queue_offset", "body_crc")
+    },
+}
 
 
 @job
@@ -30,9 +40,13 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     settings = settings_of(directory, conf)
     broker = BrokerStore(BrokerLog.read(run.spark, directory, conf), BrokerConfig.read(directory))
     tell_end(run, broker.log)
+    for name, value in WRITE_SETTINGS.items():
+        run.spark.conf.set(name, value)
     if not Store(run.spark, run.store_uri).exists():
         Store.create(run.spark, run.store_uri, settings)
         run.wrote = True
+    elif broker_conf is not None and (differences := run.store.settings.differences(Settings.of(settings))):
+        run.say(f"the store keeps its own settings: {'; '.join(differences)}")
     run.commit(lambda at: plan_broker_state(at, broker, run.now_ms))
     messages, segments = import_rows(run, broker)
     tell_damage(broker.log)
@@ -40,13 +54,12 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
 
 
 def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
-    """Append until the log's end, bounds behind each append. Rows and segments with rows."""
+    """Append until the log's end. Rows and segments with rows."""
     messages, segments, reached = 0, set[int](), None
     log = broker.log
     with run.progress("importing", log.end.offset - log.start_offset, "bytes") as advance:
         while reached is None or reached < log.end.offset:
-            appended = run.commit(lambda at: plan_import(at, broker))
-            run.commit(lambda at: plan_bounds(at, broker))
+            appended = import_next(run.commit, broker)
             messages += appended.counts.get("commitlog", 0)
             segments |= appended.result["segments"]
             advance(appended.result["to_offset"] - (reached or log.start_offset))
@@ -55,11 +68,11 @@ def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
 
 
 def read_conf(path: str | None) -> dict[str, str]:
+    """The settings of a broker.conf, here or at a URI; none without a path."""
     if path is None:
         return {}
-    content = BrokerDirectory(str(Path(path).parent) if "://" not in path else path.rpartition("/")[0]).read(
-        path.rpartition("/")[2]
-    )
+    directory, _, name = path.rpartition("/")
+    content = BrokerDirectory(directory or (path[:1] if path.startswith("/") else ".")).read(name)
     if content is None:
         raise BadInput(f"there is no file {path}; expected the broker's settings, broker.conf")
     return read_broker_conf(content.decode("utf-8", "replace"))
@@ -80,11 +93,13 @@ def tell_end(run: Run, log: BrokerLog) -> None:
 def tell_damage(log: BrokerLog) -> None:
     for damage in log.damage():
         warn(
-            f"bytes {damage.from_at} to {damage.to_at} hold no record ({damage.reason}) and were stepped over; they lie before "
-            "the part of the log a broker recovers"
+            f"bytes {damage.from_at} to {damage.to_at} hold no record ({damage.reason}) and were stepped over; they lie "
+            "before the part of the log a broker recovers"
         )
     if log.displaced():
-        warn(f"{log.displaced()} records say another physical offset than where they lie; they are imported where they lie")
+        warn(
+            f"{log.displaced()} records say another physical offset than where they lie; they are imported where they lie"
+        )
 
 
 def warn(text: str) -> None:

@@ -47,6 +47,7 @@ BYTES_SHOWN = 120
 WIDTH_WITHOUT_TERMINAL = 140
 # A column is made no narrower than this; where that is not enough, rows stand one below the other.
 LEAST_WIDTH = 12
+# Between two columns: one space, and one that the table draws.
 GAP = 2
 
 
@@ -120,13 +121,14 @@ def _print_tables(rows: DataFrame, limit: int | None) -> Shown:
     console = terminal()
     names = rows.columns
     are_numbers = [isinstance(field.dataType, T.NumericType) for field in rows.schema]
+    are_texts = [not isinstance(field.dataType, T.NumericType | T.TimestampType) for field in rows.schema]
     found = rows.select(*(_shortened_in_spark(field) for field in rows.schema)).toLocalIterator(
         prefetchPartitions=True
     )
     left, count = sys.maxsize if limit is None else limit, 0
     while batch := list(islice(found, min(ROWS_OF_A_TABLE, left - count))):
         lines = [[cell(value) for value in row] for row in batch]
-        widths = column_widths(names, lines, console.width)
+        widths = column_widths(names, are_texts, lines, console.width)
         if widths is not None:
             console.print(_side_by_side(names, are_numbers, lines, widths))
         else:
@@ -149,24 +151,26 @@ def _shortened_in_spark(field: T.StructField) -> Column:
     return value
 
 
-def column_widths(names: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """How wide each column is: as its widest value, the widest made narrower until all fit; None where they
-    cannot.
+def column_widths(
+    names: Sequence[str], are_texts: Sequence[bool], lines: Sequence[Sequence[str]], width: int
+) -> list[int] | None:
+    """How wide each column is: as its widest value; texts give way until all fit. None where they cannot.
 
-    >>> column_widths(["id", "body"], [["7", "x" * 50]], 30)
+    >>> column_widths(["id", "body"], [False, True], [["7", "x" * 50]], 30)
     [2, 24]
     """
     widths = [
         max(cell_len(name), *(cell_len(line[place]) for line in lines)) for place, name in enumerate(names)
     ]
-    least = [min(own, max(LEAST_WIDTH, cell_len(name))) for own, name in zip(widths, names, strict=True)]
-    too_much = sum(widths) + GAP * len(widths) - width
-    if sum(least) + GAP * len(widths) > width:
+    least = [
+        min(own, max(LEAST_WIDTH, cell_len(name))) if is_text else own
+        for own, name, is_text in zip(widths, names, are_texts, strict=True)
+    ]
+    room = width - GAP * len(widths)
+    if sum(least) > room:
         return None
-    while too_much > 0:
-        place = max(range(len(widths)), key=lambda i: widths[i] - least[i])
-        widths[place] -= 1
-        too_much -= 1
+    while sum(widths) > room:
+        widths[max(range(len(widths)), key=lambda place: widths[place] - least[place])] -= 1
     return widths
 
 
@@ -174,7 +178,7 @@ def _side_by_side(
     names: Sequence[str], are_numbers: Sequence[bool], lines: Sequence[Sequence[str]], widths: Sequence[int]
 ) -> Table:
     table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold", show_edge=False
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), header_style="bold", show_edge=False
     )
     for name, is_number, width in zip(names, are_numbers, widths, strict=True):
         table.add_column(Text(name), justify="right" if is_number else "left", no_wrap=True, width=width)

@@ -17,7 +17,6 @@ from pipelines.produce.put import (
     appended_rows,
     appended_spans,
     expect_same_content,
-    stable_splits,
 )
 from pipelines.produce.selectors import load_selector
 from pipelines.store.errors import BadInput
@@ -112,10 +111,9 @@ def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str,
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in put.new_topics)
         run.say(f"made on the fly: {made}")
         put.topics = read_topics(store.snapshot())
-    with stable_splits(run.spark, put.source, put.whole_files):
-        if rejected:
-            run.commit(put.plan_quarantine)
-        counts = _append(run, put)
+    if rejected:
+        run.commit(put.plan_quarantine)
+    counts = _append(run, put)
     return {
         "appended": counts["appended"],
         "already": already,

@@ -86,7 +86,7 @@ def query(
         int | None, typer.Option(help="Queue offset; by-offset without a topic: byte offset in the log.")
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max", help="pull: the page's length; 32 unless said.")
+        int | None, typer.Option("--max", help="pull: the page's length, 32 unless said.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", "--id", help="Message id, unique key or a word of KEYS.")
@@ -107,8 +107,9 @@ def query(
     """Ask about messages, queues and groups: by id, key, place or time; pages, status, progress, copies."""
     if value is not None and key is not None:
         raise BadInput(f"the key is given twice: {value!r} and --key {key!r}")
-    if limit is not None and limit < 0:
-        raise BadInput(f"--limit is {limit}; expected how many rows to show, 0 or more")
+    for option, number in (("--limit", limit), ("--max", max_messages)):
+        if number is not None and number < 0:
+            raise BadInput(f"{option} is {number}; expected how many rows to show")
     asked = Asked(
         kind,
         topic=topic,
@@ -126,6 +127,8 @@ def query(
     )
     ask, options = QUESTIONS[kind]
     asked.expect_only("limit", *options)
+    if limit is None and kind == Kind.by_key:
+        limit = max_messages  # a broker's maxNum
     answer = ask(run.store.snapshot(), asked)
     rows = cut(answer.rows, limit)
     if output == Output.table and kind not in (Kind.topic_status, Kind.consumer_progress):
@@ -146,9 +149,8 @@ def _by_key(at: Snapshot, asked: Asked) -> Answer:
         return messages_by_key(at, topic, key, asked.begin, asked.end)
     begin = 0 if asked.begin is None else asked.begin
     end = MAX_TIMESTAMP if asked.end is None else asked.end
-    return broker_messages_by_key(
-        at, topic, key, begin, end, MOST_MESSAGES if asked.limit is None else asked.limit
-    )
+    most = _first(asked.limit, asked.max, MOST_MESSAGES)
+    return broker_messages_by_key(at, topic, key, begin, end, most)
 
 
 def _by_unique_key(at: Snapshot, asked: Asked) -> Answer:
@@ -172,27 +174,29 @@ def _by_time(at: Snapshot, asked: Asked) -> Answer:
 
 def _pull(at: Snapshot, asked: Asked) -> Answer:
     topic, queue_id, offset = asked.need("topic", "queue_id", "offset")
-    return pull(at, topic, queue_id, offset, DEFAULT_MESSAGES if asked.max is None else asked.max)
+    return pull(at, topic, queue_id, offset, _first(asked.max, asked.limit, DEFAULT_MESSAGES))
 
 
 def _topic_status(at: Snapshot, asked: Asked) -> Answer:
+    complete = is_up_to_date(at)
     rows = read_view(at, "topic_status").orderBy("topic", "queue_id")
     if asked.topic is not None:
         expect_topic(at, asked.topic)
         rows = rows.where(F.col("topic") == asked.topic)
     if asked.queue_id is not None:
         rows = rows.where(F.col("queue_id") == asked.queue_id)
-    return Answer(rows, complete=is_up_to_date(at))
+    return Answer(rows, complete)
 
 
 def _consumer_progress(at: Snapshot, asked: Asked) -> Answer:
+    complete = is_up_to_date(at)
     rows = read_view(at, "consumer_progress").orderBy("group", "topic", "queue_id")
     if asked.topic is not None:
         expect_topic(at, asked.topic)
         rows = rows.where(F.col("topic") == asked.topic)
     if asked.group is not None:
         rows = rows.where(F.col("group") == asked.group)
-    return Answer(rows, complete=is_up_to_date(at))
+    return Answer(rows, complete)
 
 
 def _trace(at: Snapshot, asked: Asked) -> Answer:
@@ -206,10 +210,14 @@ def _trace(at: Snapshot, asked: Asked) -> Answer:
     return copies_of(at, rows_with_key(at, key, asked.topic))
 
 
+def _first(*given: int | None) -> int:
+    return next(value for value in given if value is not None)
+
+
 # What answers each kind, and the options it takes beside --limit.
 QUESTIONS: dict[Kind, tuple[Any, tuple[str, ...]]] = {
     Kind.by_id: (_by_id, ("key", "topic")),
-    Kind.by_key: (_by_key, ("topic", "key", "begin", "end", "as_broker")),
+    Kind.by_key: (_by_key, ("topic", "key", "begin", "end", "max", "as_broker")),
     Kind.by_unique_key: (_by_unique_key, ("key", "topic")),
     Kind.by_offset: (_by_offset, ("topic", "queue_id", "offset")),
     Kind.by_time: (_by_time, ("topic", "queue_id", "timestamp", "boundary")),

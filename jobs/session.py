@@ -27,6 +27,9 @@ def session(app_name: str, **more: str) -> SparkSession:
     )  # else workers lack the packages of this environment
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started a JVM for us
+        os.environ.pop(
+            "SPARK_HOME", None
+        )  # another Spark's scripts and jars do not go with this one's Python
         settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -66,4 +69,6 @@ def read_settings(path: Path) -> dict[str, str]:
             raise StoreError("the Delta jars are missing from jars/: run `make setup`")
     if "spark.pyspark.python" in settings:
         settings["spark.pyspark.python"] = sys.executable
-    return {name: value.replace("=spark-conf/", f"={PROJECT}/spark-conf/") for name, value in settings.items()}
+    return {
+        name: value.replace("=spark-conf/", f"={PROJECT}/spark-conf/") for name, value in settings.items()
+    }

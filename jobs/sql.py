@@ -39,7 +39,8 @@ def _epoch_ms(run: Run, time: str) -> int:
     """A time as Spark reads one, or milliseconds since 1970."""
     if time.strip().isdigit() and len(time.strip()) > 4:
         return int(time)
-    found = run.spark.sql("SELECT unix_millis(try_cast(:time AS TIMESTAMP))", args={"time": time}).first()
+    given = run.spark.createDataFrame([(time,)], "time string")
+    found = given.selectExpr("unix_millis(try_cast(time AS TIMESTAMP))").first()
     if found is None or found[0] is None:
         raise BadInput(
             f"--as-of is {time!r}; expected a timestamp like 2026-11-21T07:20:58 or epoch milliseconds"

@@ -7,11 +7,10 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from jobs.job import Run, job, main
-from jobs.output import Output
+from jobs.output import Output, terminal
 from pipelines.store.errors import BadInput
 from pipelines.store.groups import (
     SubscriptionGroupConfig,
@@ -163,7 +162,7 @@ def _list_topics(run: Run, output: Output) -> dict[str, Any]:
     configs = read_topics(run.store.snapshot()).values()
     # The user's own first: a new store has a dozen of its own.
     ordered = sorted(configs, key=lambda config: (is_system_topic(config.topic, settings), config.topic))
-    heading = ("topic", "read", "write", "perm", "order", "attributes", "the store's own")
+    heading = ("topic", "read", "write", "perm", "order", "attributes", "own")
     lines = [
         (
             config.topic,
@@ -211,10 +210,12 @@ def _print(
         for one in objects:
             print(json.dumps(one, ensure_ascii=False))
     elif not run.quiet:
-        table = Table(*heading)
+        table = Table()
+        for place, name in enumerate(heading):
+            table.add_column(name, no_wrap=place == 0)  # names are for copying: never cut short
         for line in lines:
             table.add_row(*line)
-        Console(stderr=True, markup=False, highlight=False).print(table)
+        terminal().print(table)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -10,5 +10,4 @@ PROGRESS = Table(
         ("append_seq", "long", "the last append of the log it has followed"),
     ),
     key=("follower",),
-    partition_by=("follower",),
 )

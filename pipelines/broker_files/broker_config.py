@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.store.errors import BadInput
 from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.topics import HALF_TOPIC, OP_TOPIC, TopicConfig
+from pipelines.store.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicConfig
 
 CONFIG = "config"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
@@ -83,6 +83,20 @@ class BrokerConfig:
             _load(directory, "consumerFilter.json", _subscriptions) or [],
             floors,
         )
+
+
+def floor_queue(follower: str) -> tuple[str, int] | None:
+    """The queue a floor is an offset of; None for one that is a time or a position in a file.
+
+    >>> floor_queue("schedule:3")
+    ('SCHEDULE_TOPIC_XXXX', 2)
+    """
+    kind, _, level = follower.partition(":")
+    if kind == "schedule":
+        return SCHEDULE_TOPIC, int(level) - 1
+    return {"half": (HALF_TOPIC, 0), "op": (OP_TOPIC, 0), "timer:queue_offset": (TIMER_TOPIC, 0)}.get(
+        follower
+    )
 
 
 def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed]) -> Parsed | None:
@@ -171,7 +185,13 @@ def _lmq_offsets(content: Any) -> dict[QueueOfGroup, int]:
 
 def _subscriptions(content: Any) -> list[tuple[str, str, str, str, int]]:
     return [
-        (group, topic, one.get("expressionType") or "TAG", one.get("expression") or "", int(one.get("clientVersion") or 0))
+        (
+            group,
+            topic,
+            one.get("expressionType") or "TAG",
+            one.get("expression") or "",
+            int(one.get("clientVersion") or 0),
+        )
         for topic, by_group in (content["filterDataByTopic"] or {}).items()
         for group, one in (by_group["groupFilterData"] or {}).items()
     ]
@@ -186,6 +206,8 @@ def _timer_floors(directory: BrokerDirectory) -> dict[str, int]:
     if content is None:
         return {}
     if len(content) < 24:
-        raise BadInput(f"{CONFIG}/timercheck has {len(content)} bytes; expected 24 or more. Restore the file, or move it away")
+        raise BadInput(
+            f"{CONFIG}/timercheck has {len(content)} bytes; expected 24 or more. Restore the file, or move it away"
+        )
     names = ("timer:read_time_ms", "timer:log_position", "timer:queue_offset")
     return dict(zip(names, struct.unpack_from(">qqq", content), strict=True))

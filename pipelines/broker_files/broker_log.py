@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from pyspark.sql import SparkSession
 
@@ -85,7 +86,20 @@ class BrokerLog:
     @property
     def queues_end(self) -> int:
         """Physical offset up to which the consume queues cover the log."""
-        return max((queue.last_end for queue in self.queues), default=0)
+        return max([0, *(queue.last_end for queue in self.queues)])
+
+    def next_of(self, topic: str, queue_id: int) -> int | None:
+        """The queue's next offset, by its files and the records recovered; None for a queue neither knows."""
+        by_files = [
+            queue.next_offset for queue in self.queues if (queue.topic, queue.queue_id) == (topic, queue_id)
+        ]
+        by_records = [
+            next_offset
+            for survey in self.surveyed(self.start_offset, self.end.offset)
+            for name, number, _, next_offset in survey.queues
+            if (name, number) == (topic, queue_id)
+        ]
+        return max(by_files + by_records, default=None)
 
     def next_rows(self, from_offset: int, append_bytes: int) -> NextRows:
         """The records from `from_offset` on, whole segments until `append_bytes` are reached or the log ends.
@@ -93,10 +107,11 @@ class BrokerLog:
         from_offset  where a record starts, or the blank or the end behind the last one
         """
         pieces: list[Piece] = []
-        taken = to_offset = from_offset
+        to_offset = from_offset
         for first in range(self._index_of(from_offset), len(self.segments)):
             segment = self.segments[first]
-            if segment.start_offset >= self.end.offset or to_offset - taken >= append_bytes:
+            is_enough = bool(pieces) and to_offset - from_offset >= append_bytes
+            if segment.start_offset >= self.end.offset or is_enough:
                 break
             if segment.start_offset not in self.surveys:
                 self._survey_ahead(first, from_offset, append_bytes)
@@ -104,6 +119,11 @@ class BrokerLog:
             pieces += self._pieces(first, begin)
             to_offset = min(segment.end_offset, self.end.offset)
         return NextRows(pieces, from_offset, to_offset)
+
+    def surveyed(self, from_offset: int, to_offset: int) -> list[Survey]:
+        """What is known of the segments of an append."""
+        starts = [segment.start_offset for segment in self.segments if segment.end_offset > from_offset]
+        return [self.surveys[start] for start in starts if start < to_offset and start in self.surveys]
 
     def damage(self) -> list[Skipped]:
         """What has been stepped over in the segments looked at so far, in order."""
@@ -120,10 +140,20 @@ class BrokerLog:
             return None
         at = offset - segment.start_offset
         with self.directory.open(segment.path) as file:
-            chain = RecordChain(file, segment.start_offset, at, at + 1, segment.size_bytes, piece_bytes=64 * 1024)
+            chain = RecordChain(
+                file, segment.start_offset, at, at + 1, segment.size_bytes, piece_bytes=64 * 1024
+            )
             for _, found in chain.pieces():
-                columns = (found.sizes, found.body_crc, found.queue_id, found.queue_offset, found.store_timestamp)
-                length, body_crc, queue_id, queue_offset, store_timestamp = (int(column[0]) for column in columns)
+                columns = (
+                    found.sizes,
+                    found.body_crc,
+                    found.queue_id,
+                    found.queue_offset,
+                    found.store_timestamp,
+                )
+                length, body_crc, queue_id, queue_offset, store_timestamp = (
+                    int(column[0]) for column in columns
+                )
                 return length, body_crc, queue_id, queue_offset, store_timestamp
         return None
 
@@ -133,10 +163,11 @@ class BrokerLog:
     def _survey_ahead(self, first: int, from_offset: int, append_bytes: int) -> None:
         """Look at the segments of one append that lie before the recovered ones, side by side."""
         count = max(-(-append_bytes // self.segment_bytes), 1)
-        border_bytes = PIECE_BYTES
-        ahead = [one for one in self.segments[first : self.recovered_from][:count] if one.start_offset not in self.surveys]
+        ahead = self.segments[first : self.recovered_from][:count]
         tasks = [
-            SurveyTask(one, max(one.start_offset, from_offset), one.end_offset, Checks(), True, border_bytes) for one in ahead
+            SurveyTask(one, max(one.start_offset, from_offset), one.end_offset, Checks(), True, PIECE_BYTES)
+            for one in ahead
+            if one.start_offset not in self.surveys
         ]
         for found in survey_segments(self.spark, self.directory, tasks):
             self.surveys[found.start_offset] = found
@@ -148,6 +179,4 @@ class BrokerLog:
             return []
         borders = [begin, *(border for border in survey.borders if begin < border < end), end]
         skip_damage = index < self.recovered_from
-        return [
-            Piece(segment, at, following, skip_damage) for at, following in zip(borders, borders[1:], strict=False)
-        ]
+        return [Piece(segment, at, following, skip_damage) for at, following in pairwise(borders)]

@@ -8,7 +8,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.broker_files.due import DueTimes
-from pipelines.broker_files.records import BORN_HOST_AT, BORN_HOST_IS_IPV6, STORE_HOST_IS_IPV6, Fields, slices
+from pipelines.broker_files.records import (
+    BORN_HOST_AT,
+    BORN_HOST_IS_IPV6,
+    STORE_HOST_IS_IPV6,
+    Fields,
+    bodies,
+    properties,
+    topics,
+)
 
 # The commit log's columns that stand in a record, and due_ms; the rest is the same for all rows of an append.
 SCHEMA = pa.schema(
@@ -46,8 +54,7 @@ class LogColumns:
         A row's physical offset is where the record lies, also where a damaged one says otherwise.
         """
         physical_offset = fields.starts + piece_offset
-        body, topic_bytes, properties_bytes = slices(fields)
-        topic, properties = text(topic_bytes), text(properties_bytes)
+        topic, stored_properties = text(topics(fields)), text(properties(fields))
         columns = {
             "physical_offset": physical_offset,
             "size_bytes": fields.sizes,
@@ -63,9 +70,9 @@ class LogColumns:
             "store_host": hosts(fields, fields.store_host_at, STORE_HOST_IS_IPV6),
             "reconsume_times": fields.reconsume_times,
             "prepared_transaction_offset": fields.prepared_transaction_offset,
-            "body": body,
-            "properties": properties,
-            "due_ms": self.due_times.of(fields, physical_offset, topic, properties),
+            "body": bodies(fields),
+            "properties": stored_properties,
+            "due_ms": self.due_times.of(fields, physical_offset, topic, stored_properties),
         }
         arrays = [
             column if isinstance(column, pa.Array) else pa.array(column.astype(field.type.to_pandas_dtype()))
@@ -88,7 +95,9 @@ def hosts(fields: Fields, positions: npt.NDArray[np.int64], ipv6_bit: int) -> pa
     if not is_ipv6.any():
         longs = np.ndarray((len(fields.piece) - 7,), ">u8", buffer=fields.piece, strides=(1,))
         distinct, index = np.unique(longs[positions], return_inverse=True)
-        return pa.array([host(int(one).to_bytes(8, "big")) for one in distinct], pa.string()).take(pa.array(index))
+        return pa.array([host(int(one).to_bytes(8, "big")) for one in distinct], pa.string()).take(
+            pa.array(index)
+        )
     spelt: dict[bytes, str] = {}
     texts = []
     for at, length in zip(positions.tolist(), np.where(is_ipv6, 20, 8).tolist(), strict=True):

@@ -72,7 +72,7 @@ def resolved(uri: str) -> tuple[fs.FileSystem, str]:
         files, path = fs.FileSystem.from_uri(f"{scheme}{uri[len(parsed.scheme) :]}".rstrip("/"))
     except (pa.ArrowException, OSError) as failure:
         raise BadInput(
-            f"cannot read {uri}: {str(failure).splitlines()[0]}; expected a local path or a file:, hdfs:, s3a:, abfss: or gs: "
-            "directory that this machine has a client for"
+            f"cannot read {uri}: {str(failure).splitlines()[0]}; expected a local path or a file:, hdfs:, s3a:, abfss: "
+            "or gs: directory that this machine has a client for"
         ) from failure
     return files, path.rstrip("/")

@@ -21,6 +21,8 @@ from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 UNKNOWN_LEVEL_MS = 1_000
 
 Longs = npt.NDArray[np.int64]
+# Times, and whether the row has one.
+Due = tuple[Longs, npt.NDArray[np.bool_]]
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,12 @@ class DueTimes:
         ):
             rows = np.flatnonzero(pc.equal(topic, name).to_numpy(zero_copy_only=False))
             if len(rows):
-                due[rows], is_parked[rows] = due_of(fields, physical_offset, rows, properties.take(pa.array(rows)))
+                due[rows], is_parked[rows] = due_of(
+                    fields, physical_offset, rows, properties.take(pa.array(rows))
+                )
         return pa.array(due, mask=~is_parked)
 
-    def _scheduled(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+    def _scheduled(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         levels = self._waits.delay_levels_ms
         level = np.minimum(_number(properties, "DELAY", 0), len(levels))
         delays = np.array([0, *levels], np.int64)
@@ -65,12 +69,12 @@ class DueTimes:
         is_there &= tags_code >= EXT_ADDRESS_BELOW
         return np.where(is_there, tags_code, stored + delay), np.ones(len(rows), bool)
 
-    def _timed(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+    def _timed(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         slot = _number(properties, "TIMER_OUT_MS", -1)
         # A broker's timer stops for ever at a row without its slot; it is never due here.
         return slot + self._waits.timer_precision_ms, slot >= 0
 
-    def _half(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> tuple[Longs, Longs]:
+    def _half(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         immunity = _number(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS", -1)
         wait = np.where(immunity == -1, self._waits.transaction_timeout_ms, immunity * 1_000)
         return fields.born_timestamp[rows] + wait, np.ones(len(rows), bool)

@@ -1,21 +1,33 @@
 """Importing: a broker's state first, then its log, append by append, each going on where the log ends."""
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from pipelines.broker_files.broker_config import BrokerConfig
+from pipelines.broker_files.broker_config import BrokerConfig, floor_queue
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import read_rows
+from pipelines.store.commit import Committed
 from pipelines.store.errors import BadInput
 from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan, Write
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import first_topics
-from schemas import COMMITLOG, CONSUMER_OFFSETS, FLOORS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS, Table
+from schemas import (
+    COMMITLOG,
+    CONSUMER_OFFSETS,
+    FLOORS,
+    QUEUE_BOUNDS,
+    SUBSCRIPTION_GROUPS,
+    SUBSCRIPTIONS,
+    TOPICS,
+    Table,
+)
 
 APPEND_ID_PREFIX = "import:"
 # One append: what a run that is killed does again at most, some fifteen seconds on two cores.
@@ -24,10 +36,15 @@ APPEND_BYTES = 1024 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BrokerStore:
-    """All that is imported of a broker: its recovered log and its config."""
+    """All that is imported of a broker: its recovered log and its config.
+
+    heads  the store's log after appends that this run has checked or made, by their number; a number is never used
+           again, so what is known of it stays true
+    """
 
     log: BrokerLog
     config: BrokerConfig
+    heads: dict[int, LogHead] = field(default_factory=dict)
 
 
 def waits(settings: Settings) -> Waits:
@@ -39,62 +56,131 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore, now_ms: int) -> Plan:
 
     What is known here and not to the broker stays; a group's offset is never set back. Nothing changed: an empty plan.
     """
-    head = read_head(at)
-    check_goes_on(at, head, broker.log)
+    checked_head(at, broker)
     config = broker.config
     topics = config.topics
     if topics is None and at.number(TOPICS) < 0:
         topics = {one.topic: one for one in first_topics(at.store.settings)}
-    floors = {**config.floors, "dispatch": broker.log.queues_end}
+    floors = {**_bounded_floors(broker), "dispatch": broker.log.queues_end}
     writes = [
         _merged(at, TOPICS, [asdict(one) for one in (topics or {}).values()]),
         _merged(at, SUBSCRIPTION_GROUPS, [asdict(one) for one in (config.groups or {}).values()]),
         _merged(
-            at, SUBSCRIPTIONS, [dict(zip(SUBSCRIPTIONS.names, one, strict=True)) for one in config.subscriptions]
+            at,
+            SUBSCRIPTIONS,
+            [dict(zip(SUBSCRIPTIONS.names, one, strict=True)) for one in config.subscriptions],
         ),
         _consumer_offsets(at, config, now_ms),
         _merged(at, FLOORS, [{"follower": name, "position": position} for name, position in floors.items()]),
-        _first_bounds(at, head, broker.log),
+        _first_bounds(at, broker.log),
     ]
     return Plan(tuple(write for write in writes if write is not None))
 
 
-def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int = APPEND_BYTES) -> Plan:
-    """The next rows of the broker's log, as one append. result: `to_offset`, how far the log is read, and `segments`."""
-    head = read_head(at)
-    check_goes_on(at, head, broker.log)
-    log = broker.log
-    from_offset = head.next_offset if head.append_seq >= 0 else log.start_offset
-    following = log.next_rows(from_offset, append_bytes)
-    while not following.pieces and following.to_offset < log.end.offset and following.to_offset > from_offset:
-        from_offset = following.to_offset
-        following = log.next_rows(from_offset, append_bytes)
+def _bounded_floors(broker: BrokerStore) -> dict[str, int]:
+    """Floors within their queues: where the log was cut, rows that come later must not count as settled."""
+    floors = dict(broker.config.floors)
+    for follower, position in floors.items():
+        queue = floor_queue(follower)
+        end = broker.log.next_of(*queue) if queue is not None else None
+        if end is not None:
+            floors[follower] = min(position, end)
+    return floors
+
+
+def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
+    """The next rows of the broker's log as one append, and behind them the bounds as of it.
+
+    result: `to_offset`, how far the log is read; `segments`, the start offsets of those with rows; `head`, the log's head
+    once the plan is written.
+    """
+    log, head = broker.log, checked_head(at, broker)
+    following = log.next_rows(head.next_offset, append_bytes)
     if not following.pieces:
-        return Plan((), {"to_offset": log.end.offset, "segments": set()})
+        return _plan_end(at, head, log)
+    append_seq = at.number(COMMITLOG) + 1
     rows = read_rows(at.store.spark, log.directory, following.pieces, waits(at.store.settings)).withColumns(
         {
-            "append_seq": F.lit(at.number(COMMITLOG) + 1).cast("long"),
+            "append_seq": F.lit(append_seq).cast("long"),
             "append_id": F.lit(f"{APPEND_ID_PREFIX}{following.from_offset}-{following.to_offset}"),
         }
     )
-    result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments}
-    return Plan((at.append(COMMITLOG, rows),), result)
+    surveys = log.surveyed(following.from_offset, following.to_offset)
+    clock = max([head.last_store_timestamp, *(survey.last_store_timestamp for survey in surveys)])
+    after = _with_queues(head, (queue for survey in surveys for queue in survey.queues))
+    after = replace(
+        after,
+        append_seq=append_seq,
+        next_offset=following.to_offset,
+        last_store_timestamp=clock,
+        bounds_append_seq=append_seq,
+    )
+    if following.to_offset == log.end.offset:
+        after = _with_queues(after, _broker_queues(log))
+    result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments, "head": after}
+    return Plan((at.append(COMMITLOG, rows), bounds_write(at, after)), result)
 
 
-def plan_bounds(at: Snapshot, broker: BrokerStore) -> Plan:
-    """Bounds as of the last append: its rows', the broker's queues', and the end of the log where a blank is last."""
-    head, log = read_head(at), broker.log
-    check_goes_on(at, head, log)
+def _plan_end(at: Snapshot, head: LogHead, log: BrokerLog) -> Plan:
+    """No rows are left. The end of the log may still lie behind the last row: a blank, or a run that was cut short."""
+    at_end = replace(
+        _with_queues(head, _broker_queues(log)), next_offset=max(head.next_offset, log.end.offset)
+    )
+    is_known = at_end == head and head.bounds_append_seq == head.append_seq
+    writes = () if is_known or not log.segments else (bounds_write(at, at_end),)
+    return Plan(writes, {"to_offset": log.end.offset, "segments": set(), "head": head})
+
+
+def _broker_queues(log: BrokerLog) -> list[tuple[str, int, int, int]]:
+    return [(queue.topic, queue.queue_id, queue.min_offset, queue.next_offset) for queue in log.queues]
+
+
+def _with_queues(head: LogHead, queues: Iterable[tuple[str, int, int, int]]) -> LogHead:
+    """A head that covers these queues too: (topic, queue_id, first offset, next offset); a known first one stays."""
     least, following = dict(head.min_queue_offsets), dict(head.next_queue_offsets)
-    for queue in log.queues:
-        name = (queue.topic, queue.queue_id)
-        least.setdefault(name, queue.min_offset)
-        following[name] = max(queue.next_offset, following.get(name, 0))
-    at_end = max(head.next_offset, log.end.offset)
-    wanted = replace(head, next_offset=at_end, min_queue_offsets=least, next_queue_offsets=following)
-    if wanted == head and head.bounds_append_seq == head.append_seq:
-        return Plan()
-    return Plan((bounds_write(at, wanted),))
+    for topic, queue_id, first, next_offset in queues:
+        name = (topic, queue_id)
+        least.setdefault(name, first)
+        following[name] = max(next_offset, following.get(name, 0))
+    return replace(head, min_queue_offsets=least, next_queue_offsets=following)
+
+
+def checked_head(at: Snapshot, broker: BrokerStore) -> LogHead:
+    """The head of a log that this broker's goes on with. Raises BadInput where it is another's, or was written to."""
+    append_seq = at.number(COMMITLOG)
+    if append_seq not in broker.heads:
+        head = read_head(at) if append_seq >= 0 else first_head(broker.log)
+        check_goes_on(at, head, broker.log)
+        broker.heads[append_seq] = head
+    return broker.heads[append_seq]
+
+
+def first_head(log: BrokerLog) -> LogHead:
+    """The head before any row: the log's start, queues without rows, and where the others begin."""
+    return LogHead(
+        append_seq=-1,
+        min_offset=log.start_offset,
+        next_offset=log.start_offset,
+        last_store_timestamp=0,
+        # A queue with rows to come starts where they do; it grows as they arrive.
+        next_queue_offsets={
+            (queue.topic, queue.queue_id): queue.next_offset if queue.is_empty else queue.min_offset
+            for queue in log.queues
+        },
+        min_queue_offsets={(queue.topic, queue.queue_id): queue.min_offset for queue in log.queues},
+    )
+
+
+def import_next(
+    commit: Callable[[Callable[[Snapshot], Plan]], Committed],
+    broker: BrokerStore,
+    append_bytes: int = APPEND_BYTES,
+) -> Committed:
+    """Commit the next append, and remember the head it leaves: the next plan need not look for it."""
+    appended = commit(lambda at: plan_import(at, broker, append_bytes))
+    head: LogHead = appended.result["head"]
+    broker.heads[head.append_seq] = head
+    return appended
 
 
 def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
@@ -112,30 +198,37 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
         .where(F.col("append_seq") == head.append_seq)
         .orderBy(F.col("physical_offset").desc())
         .select(
-            "physical_offset", "size_bytes", "body_crc", "queue_id", "queue_offset", "store_timestamp", "append_id"
+            "physical_offset",
+            "size_bytes",
+            "body_crc",
+            "queue_id",
+            "queue_offset",
+            "store_timestamp",
+            "append_id",
         )
         .first()
     )
     if last is None or not last.append_id.startswith(APPEND_ID_PREFIX):
         raise BadInput(
-            f"the store was written to after its last import (append {head.append_seq}); an import goes on only while the last "
-            "append is an import's. Import into a new store"
+            f"the store was written to after its last import (append {head.append_seq}); an import goes on only while "
+            "the last append is an import's. Import into a new store"
         )
     here = f"the store's log ends at {head.next_offset}"
     if head.next_offset > log.end.offset:
         raise BadInput(
-            f"{here}, the broker's at {log.end.offset}: it was recovered to less than was imported, or it is another broker's. "
-            "Import into a new store"
+            f"{here}, the broker's at {log.end.offset}: it was recovered to less than was imported, or it is another "
+            "broker's. Import into a new store"
         )
     if head.next_offset < log.start_offset:
         raise BadInput(
-            f"{here}, the broker's files start at {log.start_offset}: those between have expired. Import into a new store"
+            f"{here}, the broker's files start at {log.start_offset}: those between have expired. "
+            "Import into a new store"
         )
     found = log.record_at(last.physical_offset)
     if last.physical_offset >= log.start_offset and found != tuple(last)[1:6]:
         raise BadInput(
-            f"the store's last row, at {last.physical_offset}, is not what the broker has there: it is another broker's log. "
-            "Import into a new store"
+            f"the store's last row, at {last.physical_offset}, is not what the broker has there: it is another broker's "
+            "log. Import into a new store"
         )
 
 
@@ -144,7 +237,8 @@ def _merged(at: Snapshot, table: Table, rows: list[dict[str, Any]]) -> Write | N
 
     For tables of a few thousand rows at most: config of a broker.
     """
-    old = [row.asDict() for row in at.read(table).select(*table.names).collect()]
+    # A table that was never written is known to be empty.
+    old = [row.asDict() for row in at.read(table).collect()] if at.number(table) >= 0 else []
     by_key = {tuple(row[name] for name in table.key): row for row in old}
     merged = {**by_key, **{tuple(row[name] for name in table.key): row for row in rows}}
     if merged == by_key:
@@ -155,10 +249,9 @@ def _merged(at: Snapshot, table: Table, rows: list[dict[str, Any]]) -> Write | N
 
 def _consumer_offsets(at: Snapshot, config: BrokerConfig, now_ms: int) -> Write | None:
     """Offsets of groups that are new or further on in the broker; those that were reset here are this store's own."""
-    old = {
-        (row.group, row.topic, row.queue_id): row
-        for row in at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
-    }
+    if not config.consumer_offsets:
+        return None
+    old = {(row.group, row.topic, row.queue_id): row for row in _clustering_offsets(at)}
     changed = {
         queue: offset
         for queue, offset in config.consumer_offsets.items()
@@ -169,7 +262,8 @@ def _consumer_offsets(at: Snapshot, config: BrokerConfig, now_ms: int) -> Write 
     spark = at.store.spark
     groups = sorted({group for group, _, _ in changed})
     rows = spark.createDataFrame(
-        [(*queue, "", offset, 0, now_ms) for queue, offset in sorted(changed.items())], CONSUMER_OFFSETS.columns
+        [(*queue, "", offset, 0, now_ms) for queue, offset in sorted(changed.items())],
+        CONSUMER_OFFSETS.columns,
     ).coalesce(1)
     if not old:
         return at.append(CONSUMER_OFFSETS, rows)
@@ -183,26 +277,13 @@ def _consumer_offsets(at: Snapshot, config: BrokerConfig, now_ms: int) -> Write 
     return at.replace(CONSUMER_OFFSETS, kept.unionByName(rows).coalesce(1), where=f"`group` IN ({names})")
 
 
-def _first_bounds(at: Snapshot, head: LogHead, log: BrokerLog) -> Write | None:
-    """Bounds before any row: the log's start, queues without rows, and where the others begin."""
-    new = {
-        (queue.topic, queue.queue_id): queue
-        for queue in log.queues
-        if (queue.topic, queue.queue_id) not in head.next_queue_offsets
-    }
-    is_first = head.append_seq < 0 and head.min_offset == 0 and log.start_offset > 0
-    if not new and not is_first:
-        return None
-    start = log.start_offset if head.append_seq < 0 else head.min_offset
-    wanted = replace(
-        head,
-        min_offset=start,
-        next_offset=max(head.next_offset, start),
-        min_queue_offsets={**head.min_queue_offsets, **{name: queue.min_offset for name, queue in new.items()}},
-        next_queue_offsets={
-            **head.next_queue_offsets,
-            # A queue with rows to come starts where they do; it grows as they arrive.
-            **{name: queue.next_offset if queue.is_empty else queue.min_offset for name, queue in new.items()},
-        },
-    )
-    return bounds_write(at, wanted)
+def _clustering_offsets(at: Snapshot) -> list[Row]:
+    if at.number(CONSUMER_OFFSETS) < 0:
+        return []
+    return at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
+
+
+def _first_bounds(at: Snapshot, log: BrokerLog) -> Write | None:
+    """Bounds before the first row; later ones come with the appends."""
+    is_first = at.number(COMMITLOG) < 0 and log.segments and at.number(QUEUE_BOUNDS) < 0
+    return bounds_write(at, first_head(log)) if is_first else None

@@ -49,7 +49,11 @@ def queue_names(directory: BrokerDirectory) -> list[tuple[str, int]]:
 
 
 def read_queue_bounds(
-    spark: SparkSession, directory: BrokerDirectory, queues: list[tuple[str, int]], log_start: int, log_end: int | None
+    spark: SparkSession,
+    directory: BrokerDirectory,
+    queues: list[tuple[str, int]],
+    log_start: int,
+    log_end: int | None,
 ) -> list[QueueBounds]:
     """Bounds of queues, entries of rows at or behind `log_end` cut off; a few numbers a queue."""
     if len(queues) <= QUEUES_ON_THE_DRIVER:
@@ -57,7 +61,10 @@ def read_queue_bounds(
 
     def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            found = [_bounds(directory, *queues[number], log_start, log_end) for number in batch.column(0).to_pylist()]
+            found = [
+                _bounds(directory, topic, queue_id, log_start, log_end)
+                for topic, queue_id in (queues[number] for number in batch.column(0).to_pylist())
+            ]
             yield pa.RecordBatch.from_pylist(
                 [vars(one) for one in found],
                 schema=pa.schema(
@@ -145,4 +152,3 @@ def _first_at_or_behind(file: pa.NativeFile, units: int, log_start: int) -> int:
         else:
             least = middle + 1
     return least
-

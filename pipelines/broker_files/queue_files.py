@@ -43,12 +43,16 @@ class QueueEntries:
         is_there = np.zeros(len(queue_id), bool)
         for queue in np.unique(queue_id):
             for start_unit, path, units in self._files_of(int(queue)):
-                in_file = (queue_id == queue) & (queue_offset >= start_unit) & (queue_offset < start_unit + units)
+                in_file = (
+                    (queue_id == queue) & (queue_offset >= start_unit) & (queue_offset < start_unit + units)
+                )
                 rows = np.flatnonzero(in_file)
                 if not len(rows):
                     continue
                 first = int(queue_offset[rows].min())
-                found = read_units(self._directory, path, first - start_unit, int(queue_offset[rows].max()) - first + 1)
+                found = read_units(
+                    self._directory, path, first - start_unit, int(queue_offset[rows].max()) - first + 1
+                )
                 rows = rows[queue_offset[rows] - first < len(found)]
                 entries = found[queue_offset[rows] - first]
                 tags_code[rows] = entries["tags_code"]

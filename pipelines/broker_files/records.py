@@ -14,6 +14,7 @@ import pyarrow as pa
 
 MESSAGE_V1 = 0xDAA320A7
 MESSAGE_V2 = 0xDAA320AB
+MESSAGE_MAGICS = (MESSAGE_V1, MESSAGE_V2)
 BLANK = 0xCBD43194
 BLANK_BYTES = 8
 
@@ -58,7 +59,7 @@ def walk(piece: memoryview, first_at: int, left_in_file: int) -> Walked:
     size_and_magic = _SIZE_AND_MAGIC.unpack_from
     while at + BLANK_BYTES <= length:
         size, magic = size_and_magic(piece, at)
-        if magic == MESSAGE_V1 or magic == MESSAGE_V2:
+        if magic in MESSAGE_MAGICS:
             following = at + size
             if size < LEAST_RECORD_BYTES or following > left_in_file:
                 return Walked(starts, at, "broken", _wrong_length(size, left_in_file - at))
@@ -171,10 +172,11 @@ class _anywhere:
 def wrong_crc(fields: Fields, by_property: bool) -> int:
     """Index of the first record whose CRC does not match; the number of records when all do.
 
-    by_property  compare the CRC over the whole record that stands in its properties (forceVerifyPropCRC); without, the body's
+    by_property  compare the CRC of the whole record in its properties (forceVerifyPropCRC); without, the body's
     """
     if by_property:
-        return next((index for index in range(len(fields.starts)) if not _property_crc_matches(fields, index)), len(fields.starts))
+        wrong = (index for index in range(len(fields.starts)) if not _property_crc_matches(fields, index))
+        return next(wrong, len(fields.starts))
     piece, crc32 = fields.piece, zlib.crc32
     bodies = zip(fields.body_at.tolist(), fields.body_end.tolist(), fields.body_crc.tolist(), strict=True)
     for index, (at, end, stored) in enumerate(bodies):
@@ -204,7 +206,7 @@ def next_record(piece: memoryview, from_at: int, piece_offset: int) -> int | Non
     content = bytes(piece)
     found: int = from_at + 3
     while True:
-        candidates = [content.find(magic.to_bytes(4, "big"), found + 1) for magic in (MESSAGE_V1, MESSAGE_V2)]
+        candidates = [content.find(magic.to_bytes(4, "big"), found + 1) for magic in MESSAGE_MAGICS]
         ahead = [candidate for candidate in candidates if candidate >= 0]
         if not ahead:
             return None
@@ -220,20 +222,40 @@ def next_record(piece: memoryview, from_at: int, piece_offset: int) -> int | Non
             return start
 
 
-def slices(fields: Fields) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Body, topic and properties of whole records as three binary arrays.
+def bodies(fields: Fields) -> pa.Array:
+    """The bodies of whole records, binary."""
+    return _parts(fields, 0)
+
+
+def topics(fields: Fields) -> pa.Array:
+    return _parts(fields, 2)
+
+
+def properties(fields: Fields) -> pa.Array:
+    return _parts(fields, 4)
+
+
+def _parts(fields: Fields, first: int) -> pa.Array:
+    """Every sixth part of the piece from the `first` on.
 
     The piece itself serves as one long binary array whose elements are body, gap, topic, gap, properties, gap, …; taking
-    every sixth element copies the bytes without a loop over records here.
+    some of them copies their bytes without a loop over records here.
     """
     count = len(fields.starts)
     borders = np.empty((count, 6), np.int32)
-    bounds = (fields.body_at, fields.body_end, fields.topic_at, fields.topic_end, fields.properties_at, fields.properties_end)
+    bounds = (
+        fields.body_at,
+        fields.body_end,
+        fields.topic_at,
+        fields.topic_end,
+        fields.properties_at,
+        fields.properties_end,
+    )
     for column, positions in enumerate(bounds):
         borders[:, column] = positions
     elements = pa.Array.from_buffers(
-        pa.binary(), max(count * 6 - 1, 0), [None, pa.py_buffer(borders.reshape(-1)), pa.py_buffer(fields.piece)]
+        pa.binary(),
+        max(count * 6 - 1, 0),
+        [None, pa.py_buffer(borders.reshape(-1)), pa.py_buffer(fields.piece)],
     )
-    sixth = np.arange(count, dtype=np.int32) * 6
-    body, topic, properties = (elements.take(pa.array(sixth + shift)) for shift in (0, 2, 4))
-    return body, topic, properties
+    return elements.take(pa.array(np.arange(count, dtype=np.int32) * 6 + first))

@@ -84,7 +84,9 @@ class _FirstRecord:
 def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) -> _FirstRecord | None:
     with directory.open(segment.path) as file:
         # One byte as the limit: the chain ends behind its first record.
-        chain = RecordChain(file, segment.start_offset, 0, 1, segment.size_bytes, checks=checks, piece_bytes=64 * 1024)
+        chain = RecordChain(
+            file, segment.start_offset, 0, 1, segment.size_bytes, checks=checks, piece_bytes=64 * 1024
+        )
         for _, fields in chain.pieces():
             return _FirstRecord(int(fields.physical_offset[0]), int(fields.store_timestamp[0]))
     return None
@@ -110,7 +112,9 @@ def log_end(surveys: Sequence[Survey]) -> LogEnd:
             continue
         lost = sum(later.records for later in behind)
         is_unwritten = survey.stopped == "blank" or survey.rest_is_zero
-        if is_unwritten and all(later.stopped == "broken" and later.rest_is_zero and not later.records for later in behind):
+        if is_unwritten and all(
+            later.stopped == "broken" and later.rest_is_zero and not later.records for later in behind
+        ):
             # A blank that closes the last file is not part of the log either: a broker that starts writes over it.
             return LogEnd(survey.end_offset)
         reason = survey.reason or "the segment is full and is not closed by a blank"

@@ -30,7 +30,9 @@ class Piece:
     skip_damage: bool
 
 
-def read_rows(spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits) -> DataFrame:
+def read_rows(
+    spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits
+) -> DataFrame:
     """One row per record, with the columns of the commit log that the record decides; a task a piece.
 
     A task holds a few megabytes of its segment at a time. Columns that are the same for a whole append are null.
@@ -68,7 +70,8 @@ def parsed(directory: BrokerDirectory, piece: Piece, columns: LogColumns) -> Ite
         for piece_at, fields in chain.pieces():
             yield columns.of(fields, segment.start_offset + piece_at)
     if chain.stopped == "broken" or segment.start_offset + chain.ended_at != piece.to_offset:
+        found_at = segment.start_offset + chain.ended_at
         raise StoreError(
-            f"{segment.path} changed while it was read: {chain.reason or 'a blank'} at {segment.start_offset + chain.ended_at}, "
+            f"{segment.path} changed while it was read: {chain.reason or 'a blank'} at {found_at}, "
             f"expected records up to {piece.to_offset}; nothing of this append was written, import again"
         )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
 from pipelines.store.errors import BadInput
@@ -39,22 +40,24 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
     for file in files:
         if file.size_bytes != segment_bytes:
             raise BadInput(
-                f"{COMMITLOG}/{file.name} has {file.size_bytes} bytes; expected {segment_bytes}, the size of a log segment "
-                "(mappedFileSizeCommitLog). A broker would not start with it: restore the file or set the size"
+                f"{COMMITLOG}/{file.name} has {file.size_bytes} bytes; expected {segment_bytes}, the size of a log "
+                "segment (mappedFileSizeCommitLog). A broker would not start with it: restore the file or set the size"
             )
         if int(file.name) % segment_bytes:
             raise BadInput(
                 f"{COMMITLOG}/{file.name} is not a multiple of {segment_bytes}, the size of a log segment; set "
                 "mappedFileSizeCommitLog as the broker has it"
             )
-    for before, file in zip(files, files[1:], strict=False):
+    for before, file in pairwise(files):
         expected = int(before.name) + segment_bytes
         if int(file.name) != expected:
             raise BadInput(
-                f"{COMMITLOG}/{expected:020d} is missing: {before.name} is followed by {file.name}. Restore the file, or move "
-                "those before the gap away to import what follows it"
+                f"{COMMITLOG}/{expected:020d} is missing: {before.name} is followed by {file.name}. Restore the file, or "
+                "move those before the gap away to import what follows it"
             )
-    return [Segment(int(file.name), f"{COMMITLOG}/{file.name}", file.size_bytes) for file in files], segment_bytes
+    return [
+        Segment(int(file.name), f"{COMMITLOG}/{file.name}", file.size_bytes) for file in files
+    ], segment_bytes
 
 
 def _log_files(directory: BrokerDirectory) -> list[FileEntry]:
@@ -71,8 +74,14 @@ def _log_files(directory: BrokerDirectory) -> list[FileEntry]:
                 f"{directory.uri} looks like a broker's {COMMITLOG} itself; expected storePathRootDir, the one above"
             )
         found = ", ".join(inside[:5]) or "nothing"
-        raise BadInput(f"{directory.uri} has no {COMMITLOG}/; expected a broker's storePathRootDir, found {found}")
-    files = [entry for entry in directory.entries(COMMITLOG) if not entry.is_directory and not entry.name.startswith(".")]
+        raise BadInput(
+            f"{directory.uri} has no {COMMITLOG}/; expected a broker's storePathRootDir, found {found}"
+        )
+    files = [
+        entry
+        for entry in directory.entries(COMMITLOG)
+        if not entry.is_directory and not entry.name.startswith(".")
+    ]
     for file in files:
         if not _NAME.fullmatch(file.name):
             raise BadInput(

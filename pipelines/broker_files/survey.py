@@ -1,15 +1,25 @@
 """A first look at segments, on the executors: how far the chain of records goes and where it may be cut into pieces."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.chain import Checks, RecordChain, Skipped, is_zero_from
+from pipelines.broker_files.columns import text
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.records import Fields, properties, topics
 from pipelines.broker_files.segments import Segment
+
+TRANSACTION_TYPE = 0xC
+# Types none and commit.
+HAVE_A_PLACE = (0x0, 0x8)
+INNER_BATCH = 0x80
+_INNER_NUM = re.compile(rb"(?:^|\x02)INNER_NUM\x01([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,8 @@ class Survey:
     displaced      records that say another physical offset than where they lie
     borders        offsets at which a piece may start: the first record and then one every few megabytes
     skipped        damage that was stepped over: (from, to, reason), offsets
+    queues         (topic, queue_id, first, next) queue offsets of its records
+    last_store_timestamp  the greatest, epoch milliseconds; 0 without records
     """
 
     start_offset: int
@@ -37,11 +49,15 @@ class Survey:
     displaced: int
     borders: list[int] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    queues: list[tuple[str, int, int, int]] = field(default_factory=list)
+    last_store_timestamp: int = 0
 
     @classmethod
     def of_json(cls, text: str) -> "Survey":
         found = json.loads(text)
-        return cls(**{**found, "skipped": [Skipped(**one) for one in found["skipped"]]})
+        found["skipped"] = [Skipped(**one) for one in found["skipped"]]
+        found["queues"] = [tuple(one) for one in found["queues"]]
+        return cls(**found)
 
 
 @dataclass(frozen=True)
@@ -56,7 +72,9 @@ class SurveyTask:
     border_bytes: int
 
 
-def survey_segments(spark: SparkSession, directory: BrokerDirectory, tasks: Sequence[SurveyTask]) -> list[Survey]:
+def survey_segments(
+    spark: SparkSession, directory: BrokerDirectory, tasks: Sequence[SurveyTask]
+) -> list[Survey]:
     """Look at segments side by side, a task each. The answers, a few numbers a segment, come to the driver."""
     if not tasks:
         return []
@@ -74,8 +92,9 @@ def survey_segments(spark: SparkSession, directory: BrokerDirectory, tasks: Sequ
 
 def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
     start_offset, size_bytes = task.segment.start_offset, task.segment.size_bytes
-    records = displaced = 0
+    records = displaced = last_store_timestamp = 0
     borders: list[int] = []
+    places: list[pa.Table] = []
     with directory.open(task.segment.path) as file:
         chain = RecordChain(
             file,
@@ -90,6 +109,8 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
             offset = start_offset + piece_at + fields.starts
             records += len(offset)
             displaced += int((fields.physical_offset != offset).sum())
+            last_store_timestamp = max(last_store_timestamp, int(fields.store_timestamp.max()))
+            places.append(queue_places(fields))
             if not borders or offset[0] >= borders[-1] + task.border_bytes:
                 borders.append(int(offset[0]))
         rest_is_zero = chain.stopped == "broken" and is_zero_from(file, chain.ended_at, size_bytes)
@@ -105,4 +126,43 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
         displaced,
         borders,
         skipped,
+        _merged(places),
+        last_store_timestamp,
     )
+
+
+def queue_places(fields: Fields) -> pa.Table:
+    """First and next queue offset of each queue that records of a piece lie in.
+
+    Only records outside transactions and committed ones have a place in their queue (docs/rocketmq/store.md 1.13); an inner
+    batch is one record that takes as many places as it holds messages (1.14).
+    """
+    places = np.ones(len(fields.starts), np.int64)
+    is_inner_batch = np.flatnonzero(fields.sys_flag & INNER_BATCH)
+    if len(is_inner_batch):
+        stored = properties(fields)
+        for row in is_inner_batch:
+            held = _INNER_NUM.search(stored[int(row)].as_py())
+            places[row] = max(int(held[1]), 1) if held else 1
+    has_a_place = np.isin(fields.sys_flag & TRANSACTION_TYPE, HAVE_A_PLACE)
+    table = pa.table(
+        {
+            "topic": text(topics(fields)),
+            "queue_id": fields.queue_id,
+            "first": fields.queue_offset,
+            "next": fields.queue_offset + places,
+        }
+    )
+    return _by_queue(table if has_a_place.all() else table.filter(pa.array(has_a_place)))
+
+
+def _by_queue(places: pa.Table) -> pa.Table:
+    grouped = places.group_by(["topic", "queue_id"]).aggregate([("first", "min"), ("next", "max")])
+    return grouped.rename_columns(["topic", "queue_id", "first", "next"])
+
+
+def _merged(places: list[pa.Table]) -> list[tuple[str, int, int, int]]:
+    if not places:
+        return []
+    columns = _by_queue(pa.concat_tables(places)).to_pydict()
+    return list(zip(*columns.values(), strict=True))

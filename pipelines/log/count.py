@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from pipelines.log.batches import Unit, units_of
 Piece = tuple[int, int]  # (hash of the file's name, where the split starts in it, bytes)
 Queue = tuple[str, int]
 
+# Retry and dead letter topics that a put makes have one queue.
+ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 PIECE_COLUMNS = ("file_hash", "block_start")
 # How many bad rows of a piece are kept to be shown.
 BAD_ROWS_SHOWN = 20
@@ -59,24 +62,30 @@ class CountedPiece:
         return set(self.turns) | {topic for topic, _ in self.rows_by_queue}
 
 
+class QueueNums(NamedTuple):
+    """Queues that are written, of each topic; of one not made yet, what it will get."""
+
+    by_topic: Mapping[str, int]
+    made_on_the_fly: int
+
+    def of(self, topic: str) -> int:
+        new = 1 if topic.startswith(ONE_QUEUE_PREFIXES) else self.made_on_the_fly
+        return self.by_topic.get(topic, new)
+
+
 @dataclass(frozen=True)
 class CountRules:
     """What counting needs to know.
 
-    queue_nums         topic -> queues that are written; `default_queue_nums` for a topic not made yet
     max_message_bytes  of a batch on the wire
     with_sizes         whether to bring home the size of every row
     split_batches      whether a batch that is too large is cut
     """
 
-    queue_nums: Mapping[str, int]
-    default_queue_nums: int
+    queue_nums: QueueNums
     max_message_bytes: int
     with_sizes: bool = True
     split_batches: bool = False
-
-    def queues(self, topic: str) -> int:
-        return self.queue_nums.get(topic, self.default_queue_nums)
 
 
 def counted_pieces(slim: DataFrame, rules: CountRules) -> list[CountedPiece]:
@@ -191,7 +200,7 @@ def _count_arrival(counted: CountedPiece, column: pa.Array) -> None:
 
 def _count_queues(counted: CountedPiece, run: pa.RecordBatch, rules: CountRules) -> None:
     codes, topics = topic_codes(run.column("topic"))
-    queue = chosen_queues(run, codes, topics, rules.queues)
+    queue = chosen_queues(run, codes, topics, rules.queue_nums.of)
     if queue is None:
         for code, rows in enumerate(np.bincount(codes, minlength=len(topics)).tolist()):
             counted.turns[topics[code]] += rows
@@ -209,7 +218,7 @@ def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> No
     """Batches need their rows together: the slim columns of one file."""
     counted.turns.clear()
     counted.rows_by_queue.clear()
-    counted.units, bad = units_of(rows, rules.queues, rules.max_message_bytes, rules.split_batches)
+    counted.units, bad = units_of(rows, rules.queue_nums.of, rules.max_message_bytes, rules.split_batches)
     counted.bad_rows += sum(end - start for start, end, _ in bad)
     for start, end, reason in bad:
         counted.bad.extend((row, reason) for row in range(start, end))

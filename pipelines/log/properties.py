@@ -8,6 +8,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 NAME_END, PROPERTY_END = "\x01", "\x02"
+# Of characters in a properties string: its length is stored in two bytes.
+LONGEST = 32_767
 
 
 def property_value(properties: Column, name: str) -> Column:
@@ -20,7 +22,7 @@ def property_value(properties: Column, name: str) -> Column:
         F.split(properties, PROPERTY_END),
         lambda piece: piece.startswith(begins) & (F.octet_length(piece) > len(begins.encode())),
     )
-    return F.get(values, F.size(values) - 1).substr(F.lit(len(begins) + 1), F.length(properties))
+    return F.get(values, F.size(values) - 1).substr(F.lit(len(begins) + 1), F.lit(LONGEST))
 
 
 def properties_map(properties: Column) -> Column:
@@ -48,4 +50,4 @@ def _name(piece: Column) -> Column:
 
 
 def _value(piece: Column) -> Column:
-    return piece.substr(F.instr(piece, NAME_END) + 1, F.length(piece))
+    return piece.substr(F.instr(piece, NAME_END) + 1, F.lit(LONGEST))

@@ -5,7 +5,6 @@ goes on after the last of them; the same put again finds all of them and appends
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.count import CountedPiece, CountRules, counted_pieces
+from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
 from pipelines.log.place import Placement, place, segment_of, with_places
 from pipelines.produce.accept import AcceptRules, accepted
@@ -41,16 +40,6 @@ _SLIM = ("file_hash", "block_start", "topic", "size_bytes")
 _SLIM_OPTIONAL = ("queue_id", "shard", "batch", "wire_bytes", "arrival", "reason")
 
 
-class QueueNums(NamedTuple):
-    """Queues of a topic, as a function that travels to the workers."""
-
-    by_topic: Mapping[str, int]
-    otherwise: int
-
-    def of(self, topic: str) -> int:
-        return self.by_topic.get(topic, self.otherwise)
-
-
 class BadRow(NamedTuple):
     """A row that cannot be put: its place in the input, where a person finds it, and why."""
 
@@ -73,6 +62,9 @@ class Put:
     pieces: list[CountedPiece] = field(default_factory=list)
     whole_files: bool = False
 
+    def __post_init__(self) -> None:
+        self._reader = session_with_splits(self.spark, self.source, self.whole_files)
+
     # --- counting ---
 
     def count(self) -> None:
@@ -81,20 +73,18 @@ class Put:
         if any(piece.units is not None for piece in self.pieces) and not self.whole_files:
             # Batches are found in files read as a whole: a split could cut one.
             self.whole_files = True
+            self._reader = session_with_splits(self.spark, self.source, True)
             if len({piece.piece[0] for piece in self.pieces}) < len(self.pieces):
                 self.pieces = self._count(None, with_sizes=True)
 
     def _count(self, files: Sequence[int] | None, with_sizes: bool) -> list[CountedPiece]:
         rules = CountRules(
-            self.queue_nums,
-            self.topic_config("").write_queue_nums,
+            self._queue_nums_now,
             self.settings.max_message_bytes,
             with_sizes,
             self.split_batches,
         )
-        with stable_splits(self.spark, self.source, self.whole_files):
-            messages = self.messages(files)
-            counted = counted_pieces(messages.select(*self.slim_columns), rules)
+        counted = counted_pieces(self.messages(files).select(*self.slim_columns), rules)
         return sorted(counted, key=self._order)
 
     @property
@@ -112,19 +102,19 @@ class Put:
 
     def arrange(self, directory: str, selects: bool, select: Selector | None) -> None:
         """Put from a copy in `directory` that is in order and has the selector's queues."""
-        with stable_splits(self.spark, self.source, self.whole_files):
-            self.source = arrange(
-                self.spark,
-                self.source,
-                directory,
-                self.batch_id,
-                self.is_out_of_order,
-                selects,
-                select,
-                QueueNums(self.queue_nums, self.topic_config("").write_queue_nums).of,
-            )
+        self.source = arrange(
+            self._reader,
+            self.source,
+            directory,
+            self.batch_id,
+            self.is_out_of_order,
+            selects,
+            select,
+            self._queue_nums_now.of,
+        )
         self.pieces = []
         self.whole_files = False
+        self._reader = session_with_splits(self.spark, self.source, False)
 
     def _order(self, piece: CountedPiece) -> tuple[int, int]:
         file_hash, block_start = piece.piece
@@ -149,7 +139,7 @@ class Put:
         return not self.pieces or self.bad_rows > 0
 
     def messages(self, files: Sequence[int] | None) -> DataFrame:
-        return self.source.read(self.spark, files).transform(
+        return self.source.read(self._reader, files).transform(
             accepted, self.source, self.rules, self._has_reasons
         )
 
@@ -169,6 +159,10 @@ class Put:
         """Queues that are written, of each topic: those that exist, and those this put will make."""
         names = set(self.topics) | {topic for piece in self.pieces for topic in piece.topics}
         return {name: self.topic_config(name).write_queue_nums for name in names if name}
+
+    @property
+    def _queue_nums_now(self) -> QueueNums:
+        return QueueNums(self.queue_nums, self.topic_config("").write_queue_nums)
 
     @property
     def counted_topics(self) -> set[str]:
@@ -408,11 +402,10 @@ def expect_same_content(at: Snapshot, put: Put, spans: set[tuple[int, int]]) -> 
     if rows != end:
         raise refusal
     placement = place(put.with_sizes(pieces), 0, EMPTY_HEAD, put.settings.segment_bytes, put.queue_nums, 0)
-    with stable_splits(put.spark, put.source, put.whole_files):
-        there = _content(put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
-        is_mine = F.col("append_id").startswith(f"{put.batch_id}:")
-        if there != _content(at.read(COMMITLOG).where(is_mine)):
-            raise refusal
+    there = _content(put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
+    is_mine = F.col("append_id").isin([f"{put.batch_id}:{first}-{to}" for first, to in spans])
+    if there != _content(at.read(COMMITLOG).where(is_mine)):
+        raise refusal
 
 
 def _content(rows: DataFrame) -> tuple:
@@ -424,23 +417,17 @@ def _content(rows: DataFrame) -> tuple:
     return tuple(found)
 
 
-@contextmanager
-def stable_splits(spark: SparkSession, source: Input, whole_files: bool) -> Iterator[None]:
-    """Read with splits that depend on the input alone: the same for all of it and for a part, here and on any cluster."""
+def session_with_splits(spark: SparkSession, source: Input, whole_files: bool) -> SparkSession:
+    """A session whose splits depend on the input alone: the same for all of it and for a part, here and on any cluster.
+
+    A session of its own, since settings belong to a session and several puts may run in one at the same time.
+    """
+    mine = spark.newSession()
+    for name, value in spark.conf.getAll.items():
+        if spark.conf.isModifiable(name):
+            mine.conf.set(name, value)
     sixteenth = source.size_bytes // 16
     split_bytes = 2**40 if whole_files else min(max(sixteenth, 8 * 1024**2), 128 * 1024**2)
-    wanted = {
-        "spark.sql.files.maxPartitionBytes": str(split_bytes),
-        "spark.sql.files.minPartitionNum": "1",
-    }
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+    mine.conf.set("spark.sql.files.maxPartitionBytes", str(split_bytes))
+    mine.conf.set("spark.sql.files.minPartitionNum", "1")  # else a part of the input would get smaller splits
+    return mine

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipelines.dispatch.entries import message_index_entries
 from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import key_hash, messages_at_offset, messages_of
-from pipelines.reports.queues import expect_topic
+from pipelines.reports.queues import behind, expect_topic
 from pipelines.store.snapshot import Snapshot
-from schemas import MESSAGE_INDEX
+from schemas import COMMITLOG, MESSAGE_INDEX
 
 MAX_TIMESTAMP = 2**63 - 1
 # maxMsgsNumBatch: a broker gives no more, whatever is asked.
@@ -35,8 +36,8 @@ class Item:
 
 @dataclass(frozen=True)
 class IndexFile:
-    """One index file: items [first_number, end_number), times of its first and last message, end of the file
-    before.
+    """One index file: items [first_number, end_number), the times of its first and last message and, of the
+    file before, of its last.
     """
 
     first_number: int
@@ -68,8 +69,7 @@ def broker_messages_by_key(
 ) -> Answer:
     """Rows a broker finds by the key's hash, by ascending offset, the newest of them where `limit` cuts.
 
-    Rows of other keys and topics with the same hash are among them, and a row that has the key twice comes
-    twice.
+    Rows of other keys with the same hash are among them, and a row that has the key twice comes twice.
     """
     expect_topic(at, topic)
     entries = _entries(at)
@@ -213,4 +213,9 @@ def _items(at: Snapshot, message: Indexed, hash_of_key: int, items_in_a_file: in
 def _entries(at: Snapshot) -> DataFrame:
     """The index, and what it will hold of the appends it has not followed."""
     columns = ("segment", "physical_offset", "key_hash", "store_timestamp")
-    return at.read(MESSAGE_INDEX).select(*columns)
+    entries = at.read(MESSAGE_INDEX).select(*columns)
+    followed = behind(at, MESSAGE_INDEX)
+    if followed is None:
+        return entries
+    waiting = at.read(COMMITLOG).where(F.col("append_seq") > followed)
+    return entries.unionByName(message_index_entries(waiting).select(*columns))

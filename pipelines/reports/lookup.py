@@ -39,7 +39,8 @@ def message_by_id(at: Snapshot, message_id: str) -> Answer:
             f"{message_id!r} is no message id: expected 32 hex digits (56 of an IPv6 store); "
             "other unique keys are found with by-unique-key"
         )
-    offset = int(text[-16:], 16)
+    # The last eight bytes of a unique key may be anything, also what no offset is.
+    offset = int.from_bytes(bytes.fromhex(text[-16:]), "big", signed=True)
     found = messages_at_offset(at, offset).where(F.col("message_id") == text)
     if found.isEmpty():
         return messages_by_unique_key(at, message_id.strip())
@@ -89,13 +90,13 @@ def messages_at_offset(at: Snapshot, physical_offset: int) -> DataFrame:
 
 def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
     """Rows of the view messages with the key, seen by the index or waiting for it, in no order."""
+    followed = behind(at, MESSAGE_INDEX)
     messages = read_view(at, "messages")
     # The index may still hold rows of a part of the log that was cut off: the key is looked at once more.
     has_key = (F.col("unique_key") == key) | F.array_contains("keys", key)
     if topic is not None:
         has_key &= F.col("topic") == topic
     found = messages_of(at, index_entries(at, key, topic)).where(has_key)
-    followed = behind(at, MESSAGE_INDEX)
     if followed is None:
         return found
     # A rolled back half is not indexed either.
@@ -112,8 +113,9 @@ def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
 
 
 def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
-    """Rows of the view messages at `places` (segment, physical_offset), as often as a place is named, in no
-    order.
+    """Rows of the view messages at `places`, as often as a place is named, in no order.
+
+    places  (segment, physical_offset)
     """
     messages = read_view(at, "messages")
     named = places.select("segment", "physical_offset").limit(PLACES_NAMED + 1).collect()
@@ -131,9 +133,7 @@ def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
 
 
 def _is_at(at: Snapshot, offsets: Collection[int]) -> Column:
-    """Whether a row starts at one of these places, said so that files, row groups and pages can be told apart
-    by it.
-    """
+    """Whether a row starts at one of these places, in words that files and row groups can be told apart by."""
     segment_bytes = at.store.settings.segment_bytes
     segments = sorted({offset - offset % segment_bytes for offset in offsets})
     in_order = sorted(set(offsets))

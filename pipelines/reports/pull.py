@@ -28,11 +28,12 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
         status, next_offset = outside
         nothing = read_view(at, "messages").where(F.lit(False))
         return _answer(nothing, queue, status, next_offset)
-    units = queue.entries(at, offset, min(offset + max_messages, queue.max_offset))
+    end = min(offset + max_messages, queue.max_offset)
+    units = queue.entries(at, offset, end)
     is_kept = F.col("physical_offset") >= queue.log_start
+    rows = messages_of(at, units.where(is_kept)).orderBy("queue_offset")
     page = units.agg(F.max("queue_offset").alias("last"), F.count_if(is_kept).alias("kept")).first()
     assert page is not None
-    rows = messages_of(at, units.where(is_kept)).orderBy("queue_offset")
     if page.last is None:
         units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         next_file = offset + units_in_a_file - offset % units_in_a_file

@@ -10,7 +10,7 @@ from pipelines.store.errors import BadInput
 from pipelines.store.head import LogHead, read_head
 from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, CONSUME_QUEUE, TOPICS, Table
+from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, TOPICS, Table
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def read_queue(at: Snapshot, topic: str, queue_id: int) -> Queue:
 
 def behind(at: Snapshot, follower: Table) -> int | None:
     """The append a derived table has come to where the log has later ones; None when it has followed all."""
+    at.version(PROGRESS)  # pinned before the table it speaks of: it may be older than that, never newer
     followed = covered(at, follower)
     return followed if followed < at.number(COMMITLOG) else None
 
@@ -71,9 +72,10 @@ def is_up_to_date(at: Snapshot) -> bool:
 
 def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:
     """Raises BadInput for a topic that is neither configured nor has ever had a message."""
-    head = head or read_head(at)
-    known = {name for name, _ in head.next_queue_offsets}
-    if topic in known or not at.read(TOPICS).where(F.col("topic") == topic).isEmpty():
+    if not at.read(TOPICS).where(F.col("topic") == topic).isEmpty():
+        return
+    known = {name for name, _ in (head or read_head(at)).next_queue_offsets}
+    if topic in known:
         return
     known |= {row.topic for row in at.read(TOPICS).select("topic").collect()}
     nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)

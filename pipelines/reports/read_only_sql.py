@@ -66,7 +66,7 @@ def expect_query(spark: SparkSession, statement: str) -> None:
     for node in _nodes(plan):
         if any(is_instance_of(gateway, node, kind) for kind in NO_QUERY):
             raise BadInput(
-                f"sql takes one query that reads (SELECT, WITH, VALUES, TABLE); this is a {node.nodeName()}"
+                f"sql takes one query that reads (SELECT, WITH, VALUES, TABLE); this is {node.nodeName()}"
             )
 
 

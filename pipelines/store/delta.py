@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.store.jvm import hadoop_path, java_session, jvm
 
@@ -81,6 +81,10 @@ class DeltaSnapshot:
     @property
     def version(self) -> int:
         return int(self._snapshot.version())
+
+    def files(self, spark: SparkSession) -> DataFrame:
+        """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues), …"""
+        return DataFrame(self._snapshot.allFiles().toDF(), spark)
 
     def number(self, app_id: str) -> int:
         """The last number committed under `app_id`; -1 before the first."""

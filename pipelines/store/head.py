@@ -48,17 +48,17 @@ class LogHead:
 
 
 def read_head(at: Snapshot) -> LogHead:
-    """The head as of the snapshot: the bounds and the appends since, in one small query."""
+    """The head as of the snapshot: the bounds, and the appends since where there are any."""
     at.number(QUEUE_BOUNDS)  # pinned before the log: bounds may be older than the log, never newer
-    bounds = at.read(QUEUE_BOUNDS)
-    newest = bounds.agg(F.max("append_seq")).first()  # answered from the files' statistics
-    bounds_append_seq = -1 if newest is None or newest[0] is None else newest[0]
-    since = at.read(COMMITLOG).where(F.col("append_seq") > bounds_append_seq)
-    # One row per queue, and two for the log: a few bytes a queue.
-    found = (
-        bounds.select("topic", "queue_id", "min_offset", "next_offset").unionAll(bounds_of(since)).collect()
-    )
-    return _head(at.number(COMMITLOG), bounds_append_seq, found)
+    # A row a queue, and two for the log: a few bytes each.
+    found = at.read(QUEUE_BOUNDS).collect()
+    bounds_append_seq = max((row.append_seq for row in found), default=-1)
+    bounds = [(row.topic, row.queue_id, row.min_offset, row.next_offset) for row in found]
+    append_seq = at.number(COMMITLOG)
+    if bounds_append_seq < append_seq:
+        since = at.read(COMMITLOG).where(F.col("append_seq") > bounds_append_seq)
+        bounds += [tuple(row) for row in bounds_of(since).collect()]
+    return _head(append_seq, bounds_append_seq, bounds)
 
 
 def bounds_of(rows: DataFrame) -> DataFrame:

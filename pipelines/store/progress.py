@@ -1,25 +1,51 @@
 """Progress: how far a follower of the log has come."""
 
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.store.plan import Write
 from pipelines.store.snapshot import Snapshot
-from schemas import PROGRESS, Table
+from schemas import COMMITLOG, PROGRESS, Table
 
 
 def covered(at: Snapshot, table: Table) -> int:
-    """The last append of the log that a derived table has followed; -1 before the first.
+    """The last append of the log that a derived table has followed; -1 before the first."""
+    return covered_by(at, [table])[table.name]
 
-    The greater of what its rows say and what `progress` remembers: an append may give the table no rows, and a run may
-    end before it records its progress.
+
+def covered_by(at: Snapshot, tables: Iterable[Table]) -> dict[str, int]:
+    """The last append of the log that each derived table has followed; -1 before the first.
+
+    The greater of what `progress` remembers and what the table's rows say: an append may give it no rows, and a run may
+    end before it records its progress. Rows are asked only where there is something left to follow, all in one query.
     """
-    in_rows = at.read(table).agg(F.max("append_seq")).first()
-    remembered = at.read(PROGRESS).where(F.col("follower") == table.name).agg(F.max("append_seq")).first()
-    found = [row[0] for row in (in_rows, remembered) if row is not None and row[0] is not None]
-    return max(found, default=-1)
+    remembered = read_progress(at)
+    followed = {table.name: remembered.get(table.name, -1) for table in tables}
+    behind = [table for table in tables if followed[table.name] < at.number(COMMITLOG)]
+    if behind:
+        # A row a table.
+        for name, append_seq in reduce(
+            DataFrame.unionAll, [_greatest(at, table) for table in behind]
+        ).collect():
+            followed[name] = max(followed[name], append_seq if append_seq is not None else -1)
+    return followed
 
 
-def progress_write(at: Snapshot, follower: str, append_seq: int) -> Write:
-    """Record that a follower has come to `append_seq`; losing the race is fine, its rows say it too."""
-    rows = at.store.spark.createDataFrame([(follower, append_seq)], PROGRESS.columns)
-    return at.replace(PROGRESS, rows, where=f"follower = '{follower}'", key=follower, may_lose=True)
+def _greatest(at: Snapshot, table: Table) -> DataFrame:
+    return at.read(table).agg(F.max("append_seq").alias("append_seq")).select(F.lit(table.name), "append_seq")
+
+
+def read_progress(at: Snapshot) -> dict[str, int]:
+    """What is remembered of every follower; a row each."""
+    return {row.follower: row.append_seq for row in at.read(PROGRESS).collect()}
+
+
+def progress_write(at: Snapshot, followed: Mapping[str, int]) -> Write:
+    """Remember how far followers have come; losing the race is fine, their rows say it too."""
+    rows = sorted({**read_progress(at), **followed}.items())
+    return at.replace(
+        PROGRESS, at.store.spark.createDataFrame(rows, PROGRESS.columns).coalesce(1), may_lose=True
+    )

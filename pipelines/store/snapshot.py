@@ -1,5 +1,6 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
@@ -36,15 +37,26 @@ class Snapshot:
         reader = self.store.spark.read.format("delta").option("versionAsOf", self.version(table))
         return reader.load(self.store.path(table))
 
+    def files(self, table: Table) -> DataFrame:
+        """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON), …"""
+        return self._pin(table).files(self.store.spark)
+
     def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
         """A write that adds rows, valid only while this snapshot's number of the table is the newest."""
         return Write(table, rows, self.number(table, key), self.version(table), None, key, may_lose)
 
     def replace(
-        self, table: Table, rows: DataFrame, where: str = "true", key: str = "", may_lose: bool = False
+        self,
+        table: Table,
+        rows: DataFrame,
+        where: str = "true",
+        key: str = "",
+        may_lose: bool = False,
+        options: Mapping[str, str] | None = None,
     ) -> Write:
         """A write that puts `rows` in the place of those that match `where` (all, unless said)."""
-        return Write(table, rows, self.number(table, key), self.version(table), where, key, may_lose)
+        number, version = self.number(table, key), self.version(table)
+        return Write(table, rows, number, version, where, key, may_lose, options or {})
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:

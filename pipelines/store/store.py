@@ -58,7 +58,7 @@ class Store:
         """
         given = Settings.of(settings or {}).given  # without passwords
         store = cls(spark, uri)
-        store._make_tables()
+        store.make_tables()
         store._record_settings(given)
         return store
 
@@ -103,12 +103,14 @@ class Store:
             return read_view(self, name)
         raise AttributeError(f"a store has no table or view {name!r}")
 
-    def _make_tables(self) -> None:
+    def make_tables(self) -> None:
+        """Make those tables that are not there."""
         local = local_path(self.uri)
         if local is not None:
             jvm(self.spark).java.io.File(local).mkdirs()  # the lock file lies in it
         with writing(self.spark, self.uri), ThreadPoolExecutor(max_workers=4) as pool:
-            list(pool.map(self._make_table, TABLES))
+            missing = [table for table in TABLES if not is_delta_table(self.spark, self.path(table))]
+            list(pool.map(self._make_table, missing))
 
     def _make_table(self, table: Table) -> None:
         builder = (

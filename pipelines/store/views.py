@@ -13,11 +13,15 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 
 from pipelines.store.host_text import host_hex
+from pipelines.store.topics import (
+    DEAD_LETTER_PREFIX,
+    HALF_TOPIC,
+    OP_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from schemas import COMMITLOG, TABLES, Table
-
-RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"
-SCHEDULE_TOPIC, TIMER_TOPIC = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 _TABLES = {table.name: table for table in TABLES}
 
@@ -132,26 +136,36 @@ FROM (
 
 _REAL_PLACE = """
     properties['REAL_TOPIC'] AS real_topic,
-    CAST(properties['REAL_QID'] AS INT) AS real_queue_id,
+    try_cast(properties['REAL_QID'] AS INT) AS real_queue_id,
 """
 
-_UNSETTLED = """
-FROM {{messages}} AS parked
-LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} WHERE claim = 'settle') AS settled
-    ON settled.source_offset = parked.physical_offset
-WHERE parked.due_ms IS NOT NULL AND {which}
-"""
-
+# What an imported broker had already settled is below its floors; beyond them a half is settled by a commit
+# row that names it and by op marks that list its queue offset. A delayed row on its way to the half topic is
+# dropped when due.
 SCHEDULED_MESSAGES = View(
     "scheduled_messages",
-    "Delayed and timed messages that wait: parked and claimed by no later row.",
+    "Delayed and timed messages that wait: parked, claimed by no later row, not below an import's floors.",
     f"""
 SELECT
-    IF(topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
+    IF(parked.topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
     timestamp_millis(due_ms) AS due_time,
     {_REAL_PLACE.strip()}
     parked.*
-{_UNSETTLED.format(which=f"parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')").strip()}
+FROM {{messages}} AS parked
+LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} AS log WHERE claim = 'settle') AS settled
+    ON settled.source_offset = parked.physical_offset
+LEFT JOIN {{floors}} AS level
+    ON parked.topic = '{SCHEDULE_TOPIC}' AND level.follower = concat('schedule:', parked.queue_id + 1)
+WHERE parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')
+  AND due_ms IS NOT NULL
+  AND coalesce(properties['REAL_TOPIC'], '') <> '{HALF_TOPIC}'
+  AND queue_offset >= coalesce(level.position, 0)
+  AND NOT (
+      parked.topic = '{TIMER_TOPIC}'
+      AND queue_offset <
+          coalesce((SELECT max(position) FROM {{floors}} AS floor WHERE follower = 'timer:queue_offset'), 0)
+      AND CAST(properties['TIMER_OUT_MS'] AS BIGINT) <
+          coalesce((SELECT max(position) FROM {{floors}} AS floor WHERE follower = 'timer:read_time_ms'), 0))
 """,
 )
 
@@ -163,9 +177,24 @@ SELECT
     timestamp_millis(due_ms) AS due_time,
     {_REAL_PLACE.strip()}
     properties['PGROUP'] AS producer_group,
-    CAST(coalesce(properties['TRANSACTION_CHECK_TIMES'], '0') AS INT) AS check_times,
-    parked.*
-{_UNSETTLED.format(which=f"parked.topic = '{HALF_TOPIC}'").strip()}
+    coalesce(try_cast(properties['TRANSACTION_CHECK_TIMES'] AS INT), 0) AS check_times,
+    half.*
+FROM {{messages}} AS half
+LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} AS log WHERE claim = 'settle') AS settled
+    ON settled.source_offset = half.physical_offset
+LEFT ANTI JOIN (
+    SELECT prepared_transaction_offset FROM {{commitlog}} AS log WHERE sys_flag & 12 = 8
+) AS committed
+    ON committed.prepared_transaction_offset = half.physical_offset
+LEFT ANTI JOIN (
+    SELECT try_cast(mark AS BIGINT) AS queue_offset
+    FROM {{commitlog}} AS log LATERAL VIEW explode(split(CAST(body AS STRING), ',')) AS mark
+    WHERE topic = '{OP_TOPIC}'
+) AS marked
+    ON marked.queue_offset = half.queue_offset
+WHERE half.topic = '{HALF_TOPIC}'
+  AND due_ms IS NOT NULL
+  AND half.queue_offset >= coalesce((SELECT max(position) FROM {{floors}} AS floor WHERE follower = 'half'), 0)
 """,
 )
 

@@ -10,7 +10,7 @@ from pipelines.broker_files.chain import Checks, RecordChain
 from pipelines.broker_files.columns import LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import DueTimes, Waits
-from tests.model.records import Record, encode, encode_blank, encode_properties, place
+from tests.model.records import Record, crc, encode, encode_blank, encode_properties, place
 
 SEGMENT_BYTES = 4_096
 WAITS = Waits((1_000, 5_000), 1_000, 6_000)
@@ -38,7 +38,12 @@ def test_the_worked_example_of_the_specification():
         "0000018BCFE5687B0A00000200002A9F0000000000000000000000000000000268690154000754414753016102"
     )
     record = Record(
-        topic="T", body=b"hi", properties={"TAGS": "a"}, queue_id=3, queue_offset=5, physical_offset=1_073_741_824
+        topic="T",
+        body=b"hi",
+        properties={"TAGS": "a"},
+        queue_id=3,
+        queue_offset=5,
+        physical_offset=1_073_741_824,
     )
     assert encode(record).hex().upper() == example
     (row,) = rows_of(chain_over(bytes.fromhex(example)))
@@ -73,10 +78,12 @@ def test_the_worked_example_of_the_specification():
     ],
 )
 def test_hosts_of_both_kinds(born_host: str, store_host: str, sys_flag: int):
-    record = Record(born_host=born_host, store_host=store_host, reconsume_times=7, prepared_transaction_offset=99, body=b"b" * 9)
+    record = Record(
+        born_host=born_host, store_host=store_host, reconsume_times=7, prepared_transaction_offset=99
+    )
     row = one_row(record)
     assert (row["born_host"], row["store_host"], row["sys_flag"]) == (born_host, store_host, sys_flag)
-    assert (row["reconsume_times"], row["prepared_transaction_offset"], row["body"]) == (7, 99, b"b" * 9)
+    assert (row["reconsume_times"], row["prepared_transaction_offset"], row["body"]) == (7, 99, b"hello")
     assert row["store_timestamp"] == record.store_timestamp
 
 
@@ -175,19 +182,26 @@ def test_damage_ends_the_chain_or_is_stepped_over(content: bytes, reason: str):
     for piece_bytes in (128, SEGMENT_BYTES):
         stepping = chain_over(whole, checks=Checks(crc=True), skip_damage=True, piece_bytes=piece_bytes)
         assert [row["body"] for row in rows_of(stepping)] == [b"1", b"3"]
-        assert [(s.from_at, s.to_at) for s in stepping.skipped][0] == (at, at + len(content))
+        assert (stepping.skipped[0].from_at, stepping.skipped[0].to_at) == (at, at + len(content))
 
 
 def test_without_crc_a_damaged_body_is_taken_as_it_is():
     whole, _ = broken_second(damaged(88, 0xFF))
     rows = rows_of(chain_over(whole))
     assert [row["body"] for row in rows] == [b"1", b"\xff2", b"3"]
-    assert rows[1]["body_crc"] == Record(body=b"22").body_crc or rows[1]["body_crc"] != 0
+    assert rows[1]["body_crc"] == crc(b"22")
 
 
 def test_the_crc_in_the_properties_of_the_specification():
     example = encode(
-        Record(topic="T", body=b"hi", properties=b"TAGS\x01a\x02", queue_id=3, queue_offset=5, physical_offset=2**30)
+        Record(
+            topic="T",
+            body=b"hi",
+            properties=b"TAGS\x01a\x02",
+            queue_id=3,
+            queue_offset=5,
+            physical_offset=2**30,
+        )
     )
     grown = bytearray(example + bytes.fromhex("5F5F435243333223013535333433363230323002"))
     grown[0:4] = (121).to_bytes(4, "big")
@@ -216,11 +230,17 @@ def test_due_times_without_queue_files():
     cases = [
         (Record(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "2"}), stored + 5_000),
         (Record(topic="SCHEDULE_TOPIC_XXXX", properties={"DELAY": "99"}), stored + 5_000),
-        (Record(topic="rmq_sys_wheel_timer", properties={"TIMER_OUT_MS": "1700000009000"}), 1_700_000_010_000),
+        (
+            Record(topic="rmq_sys_wheel_timer", properties={"TIMER_OUT_MS": "1700000009000"}),
+            1_700_000_010_000,
+        ),
         (Record(topic="rmq_sys_wheel_timer", properties={"TAGS": "a"}), None),
         (Record(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties=half), born + 9_000),
         (Record(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={**half, "X": "1"}), born + 9_000),
-        (Record(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "soon"}), born + 6_000),
+        (
+            Record(topic="RMQ_SYS_TRANS_HALF_TOPIC", properties={"CHECK_IMMUNITY_TIME_IN_SECONDS": "soon"}),
+            born + 6_000,
+        ),
         (Record(topic="RMQ_SYS_TRANS_HALF_TOPIC"), born + 6_000),
         (Record(topic="orders", properties={"DELAY": "2"}), None),
     ]

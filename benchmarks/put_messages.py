@@ -1,0 +1,143 @@
+"""put_messages against a plain Delta append of the same finished columns.
+
+    python benchmarks/put_messages.py [--messages 2000000] [--rounds 3]
+
+Messages of 300 bytes from Parquet, over 20 topics × 8 queues, then with 90 % of them in one queue. Plain is what a user
+would do without a message store: read the finished columns from Parquet and append them to a Delta table partitioned alike.
+Both are timed warm, in turn, in one session. Then: ten messages to a log of 50 appends and to one of 1,000.
+"""
+
+import argparse
+import resource
+import shutil
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jobs.job import Run
+from jobs.put_messages import put_input
+from jobs.session import session
+from pipelines.store.commit import commit
+from pipelines.store.store import PLAIN_DELTA, Store
+from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics
+from schemas import COMMITLOG
+
+
+def messages(spark: SparkSession, count: int, hot: bool) -> DataFrame:
+    """`count` messages: a body of 300 bytes that does not compress well, a tag, a key, a unique key."""
+    number = F.col("id")
+    topic = F.format_string("topic-%02d", number % 20)
+    queue_id = (F.floor(number / 20) % 8).cast("int")
+    if hot:
+        is_hot = number % 10 != 0
+        topic, queue_id = F.when(is_hot, "topic-00").otherwise(topic), F.when(is_hot, 0).otherwise(queue_id)
+    noise = F.concat(*[F.md5(F.concat(number.cast("string"), F.lit(part))) for part in "abcdefghi"])
+    return spark.range(0, count, 1, 8).select(
+        topic.alias("topic"),
+        F.encode(F.concat(noise, F.lit("123456789012")), "UTF-8").alias("body"),
+        F.format_string("tag-%d", number % 5).alias("tags"),
+        F.format_string("order-%d", number % 100_000).alias("keys"),
+        F.upper(F.md5(number.cast("string"))).alias("unique_key"),
+        queue_id.alias("queue_id"),
+    )
+
+
+def new_store(spark: SparkSession, directory: Path) -> Store:
+    shutil.rmtree(directory, ignore_errors=True)
+    store = Store.create(spark, str(directory))
+    commit(store, lambda at: plan_first_topics(at, store.settings))
+    commit(store, lambda at: plan_make_topics(at, [TopicConfig(f"topic-{n:02d}", 8, 8) for n in range(20)]))
+    return store
+
+
+def put(spark: SparkSession, store: Store, path: Path, batch_id: str, format: str = "parquet") -> float:
+    run = Run("put_messages", store.uri, 1_700_000_000_000, quiet=True)
+    started = time.monotonic()
+    put_input(run, str(path), format, batch_id=batch_id)
+    return time.monotonic() - started
+
+
+def plain_append(spark: SparkSession, finished: Path, table: Path) -> float:
+    started = time.monotonic()
+    rows = spark.read.parquet(str(finished))
+    rows.write.format("delta").partitionBy("segment").mode("append").save(str(table))
+    return time.monotonic() - started
+
+
+def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int) -> None:
+    source, finished = work / "input", work / "finished"
+    for directory in (source, finished):
+        shutil.rmtree(directory, ignore_errors=True)
+    messages(spark, count, hot).write.parquet(str(source))
+    store = new_store(spark, work / "store")
+    put(spark, store, source, "warm-up")
+    log = store.read(COMMITLOG)
+    log_bytes = log.agg(F.sum("size_bytes")).first()[0]
+    log.orderBy("physical_offset").write.parquet(str(finished))
+    plain = work / "plain"
+    shutil.rmtree(plain, ignore_errors=True)
+    properties = {**PLAIN_DELTA, "delta.dataSkippingStatsColumns": ",".join(COMMITLOG.statistics)}
+    settings = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+    columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in COMMITLOG.columns)
+    spark.sql(
+        f"CREATE TABLE delta.`{plain}` ({columns}) USING delta PARTITIONED BY (segment) TBLPROPERTIES ({settings})"
+    )
+    plain_append(spark, finished, plain)
+    puts, plains = [], []
+    for number in range(rounds):
+        puts.append(put(spark, store, source, f"round-{number}"))
+        plains.append(plain_append(spark, finished, plain))
+    ours, theirs = statistics.median(puts), statistics.median(plains)
+    kind = "90 % in one queue" if hot else "20 topics × 8 queues"
+    print(f"{count:,} messages, {kind}, {log_bytes / count:.0f} bytes of log each, median of {rounds} rounds")
+    print(f"  put_messages   {ours:6.2f} s  {count / ours:>10,.0f} messages/s   ({', '.join(f'{s:.2f}' for s in puts)})")
+    print(f"  plain append   {theirs:6.2f} s  {count / theirs:>10,.0f} messages/s  ({', '.join(f'{s:.2f}' for s in plains)})")
+    print(f"  put / plain    {theirs / ours:6.2f} ×")
+
+
+def small_appends(spark: SparkSession, work: Path) -> None:
+    source = work / "ten"
+    shutil.rmtree(source, ignore_errors=True)
+    messages(spark, 10, False).coalesce(1).write.parquet(str(source))
+    store = new_store(spark, work / "small")
+    appends = 0
+    medians = {}
+    for upto in (50, 1000):
+        while appends < upto:
+            put(spark, store, source, f"small-{appends}")
+            appends += 1
+        times = []
+        for _ in range(7):
+            times.append(put(spark, store, source, f"small-{appends}"))
+            appends += 1
+        medians[upto] = statistics.median(times)
+        print(f"  ten messages to a log of {upto:>5,} appends  {medians[upto]:.2f} s")
+    print(f"  ratio {medians[1000] / medians[50]:.2f} ×")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=2_000_000)
+    arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--skip-small", action="store_true")
+    options = arguments.parse_args()
+    spark = session("benchmark")
+    with tempfile.TemporaryDirectory(prefix="commitlake-bench-") as directory:
+        for hot in (False, True):
+            compare(spark, Path(directory), options.messages, hot, options.rounds)
+        if not options.skip_small:
+            small_appends(spark, Path(directory))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"driver's Python at most {peak:,.0f} MiB")
+    print(
+        "bound by: the write itself (Parquet encoding, zstd) on all cores, as plain is; on top of it the input is read "
+        "twice and three slim columns cross to Python and back"
+    )
+
+
+if __name__ == "__main__":
+    main()

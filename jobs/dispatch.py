@@ -1,0 +1,39 @@
+"""Build the consume queues, the key index and the other derived tables from the log's new appends."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.dispatch.runs import FAN_IN, plan_merge
+from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
+
+
+@job
+def dispatch(
+    run: Run,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Write the derived tables anew.")] = False,
+) -> dict[str, Any]:
+    """Build the consume queues and the key index from the log."""
+    return dispatch_store(run, rebuild)
+
+
+def dispatch_store(run: Run, rebuild: bool = False) -> dict[str, Any]:
+    """Bring the run's store up to the log's end; the counts of dispatch."""
+    if rebuild:
+        run.store.make_tables()  # derived tables may have been dropped
+    committed = run.commit(lambda at: plan_dispatch(at, rebuild))
+    for table in DERIVED:
+        if committed.counts.get(table.name) and run.store.snapshot().number(table) % FAN_IN == 0:
+            run.commit(partial(plan_merge, table=table))
+    return {
+        "queue_entries": committed.counts.get(CONSUME_QUEUE.name, 0),
+        "index_entries": committed.counts.get(MESSAGE_INDEX.name, 0),
+        "dispatched_to": committed.result["dispatched_to"],
+    }
+
+
+if __name__ == "__main__":
+    main(dispatch)

@@ -1,0 +1,129 @@
+"""Follow the log: what its new appends give to each table that is derived from it.
+
+Each derived table follows whole appends, by their number, and covers the greater of the highest number in its rows and
+its row in `progress`. Rows are written first and progress last, so a run cut short is simply run again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.dispatch.entries import (
+    claims_of,
+    consume_queue_entries,
+    has_queue_entry,
+    is_indexed,
+    message_index_entries,
+    parked_messages,
+)
+from pipelines.dispatch.layout import QueueSpan, in_hash_order, in_order_of, in_queue_order
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan, Write
+from pipelines.store.progress import covered_by, progress_write
+from pipelines.store.snapshot import Snapshot
+from schemas import (
+    CLAIMS,
+    COMMITLOG,
+    CONSUME_QUEUE,
+    DERIVED,
+    MESSAGE_INDEX,
+    PARKED,
+    PROGRESS,
+    QUEUE_BOUNDS,
+    Table,
+)
+
+# A message has a unique key and about one other; only the size of files depends on it.
+KEYS_OF_A_MESSAGE = 2
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """What some appends of the log hold: the part of each queue, and how many rows become what; a few bytes a queue."""
+
+    queues: tuple[QueueSpan, ...]
+    entries: int
+    indexed: int
+    parked: int
+    claims: int
+
+
+def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
+    """Bring every derived table up to the log, or, with `rebuild`, put what the whole log says in its place.
+
+    The result's `dispatched_to` is the log's end, bytes.
+    """
+    # What follows is looked at before the log: it may be behind it, never ahead, and a rebuild loses to whoever writes
+    # in between instead of replacing more by less.
+    at.version(PROGRESS)
+    followed = covered_by(at, DERIVED)
+    at.version(QUEUE_BOUNDS)
+    last_append = at.number(COMMITLOG)
+    if rebuild:
+        writes = [
+            at.replace(table, rows if count else rows.limit(0))
+            for table, rows, count in derived_rows(at, DERIVED, at.read(COMMITLOG))
+        ]
+        behind: Sequence[Table] = DERIVED
+    else:
+        behind = [table for table in DERIVED if followed[table.name] < last_append]
+        writes = _new_rows_of(at, behind, followed)
+    result = {"dispatched_to": read_head(at).next_offset}
+    if not behind:
+        return Plan((), result)
+    return Plan((*writes, progress_write(at, {table.name: last_append for table in behind})), result)
+
+
+def survey(log: DataFrame) -> NewRows:
+    """Count log rows by what becomes of them, without reading properties."""
+    offset = F.when(has_queue_entry(), F.col("queue_offset"))
+    by_queue = log.groupBy("topic", "queue_id").agg(
+        F.min(offset).alias("least"),
+        F.max(offset).alias("greatest"),
+        F.count(offset).alias("entries"),
+        F.count_if(is_indexed()).alias("indexed"),
+        F.count("due_ms").alias("parked"),
+        F.count("claim").alias("claims"),
+    )
+    found = by_queue.collect()
+    return NewRows(
+        tuple(
+            QueueSpan(row.topic, row.queue_id, row.least, row.greatest + 1) for row in found if row.entries
+        ),
+        sum(row.entries for row in found),
+        sum(row.indexed for row in found),
+        sum(row.parked for row in found),
+        sum(row.claims for row in found),
+    )
+
+
+def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: dict[str, int]) -> list[Write]:
+    """Writes of what is new; tables for which nothing is get none."""
+    writes: list[Write] = []
+    # One span of appends for all, unless an earlier run ended between two tables.
+    for after_append in sorted({followed[table.name] for table in behind}):
+        tables = [table for table in behind if followed[table.name] == after_append]
+        log = at.read(COMMITLOG).where(F.col("append_seq") > after_append)
+        writes += [at.append(table, rows) for table, rows, count in derived_rows(at, tables, log) if count]
+    return writes
+
+
+def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:
+    """For each table its rows, sorted into files, and how many log rows they are of."""
+    new = survey(log)
+    levels = at.store.settings.delay_levels_ms
+    rows: dict[str, tuple[Callable[[], DataFrame], int]] = {
+        CONSUME_QUEUE.name: (
+            lambda: in_queue_order(consume_queue_entries(log, levels), new.queues, new.entries),
+            new.entries,
+        ),
+        MESSAGE_INDEX.name: (
+            lambda: in_hash_order(message_index_entries(log), new.indexed * KEYS_OF_A_MESSAGE),
+            new.indexed,
+        ),
+        PARKED.name: (lambda: in_order_of(parked_messages(log), new.parked, "kind", "due_ms"), new.parked),
+        CLAIMS.name: (lambda: in_order_of(claims_of(log), new.claims, "source_offset"), new.claims),
+    }
+    return [(table, rows[table.name][0](), rows[table.name][1]) for table in tables]

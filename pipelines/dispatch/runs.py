@@ -1,0 +1,100 @@
+"""Runs: the files that the commits of a derived table have left, and when they are merged.
+
+Reading a page or a key opens about one file of each run. Every dispatch adds a run, so the newest are merged when some
+have come, together with older ones that are not much larger: a row is written again a few times while its table grows
+tenfold, and a table has never more than a few small runs and a few large ones.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from pipelines.dispatch.layout import arranged
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from schemas import Table
+
+# Dispatch merges when so many runs would become one; fewer are not worth the time of a tick.
+FAN_IN = 8
+# An older run is merged with the newer ones when it is at most so many times as large as all of them.
+GROWTH = 4
+# A run of this size is finished: to sort it again with others would take long and save one file of a reader's dozen.
+ROWS_OF_A_FINISHED_RUN = 256_000_000
+
+
+@dataclass(frozen=True)
+class Run:
+    """Files with the rows of appends first_append to last_append, both included; no other file has rows of these."""
+
+    first_append: int
+    last_append: int
+    rows: int
+    files: int = 1
+
+    def joined(self, other: "Run") -> "Run":
+        return Run(
+            min(self.first_append, other.first_append),
+            max(self.last_append, other.last_append),
+            self.rows + other.rows,
+            self.files + other.files,
+        )
+
+
+def runs_of(at: Snapshot, table: Table) -> list[Run]:
+    """The runs of a derived table, oldest first, told by the appends its files have rows of."""
+    # A few bytes a file.
+    stats = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
+    return joined_runs(
+        [
+            Run(each["minValues"]["append_seq"], each["maxValues"]["append_seq"], each["numRecords"])
+            for each in stats
+            if each["numRecords"]
+        ]
+    )
+
+
+def joined_runs(files: Sequence[Run]) -> list[Run]:
+    """Runs of files whose appends overlap, oldest first.
+
+    >>> joined_runs([Run(4, 5, 10), Run(0, 3, 10), Run(2, 3, 10)])
+    [Run(first_append=0, last_append=3, rows=20, files=2), Run(first_append=4, last_append=5, rows=10, files=1)]
+    """
+    runs: list[Run] = []
+    for file in sorted(files, key=lambda file: file.first_append):
+        if runs and file.first_append <= runs[-1].last_append:
+            runs[-1] = runs[-1].joined(file)
+        else:
+            runs.append(file)
+    return runs
+
+
+def mergeable(runs: Sequence[Run], fan_in: int = FAN_IN) -> Sequence[Run]:
+    """The newest runs, as far back as each is not much larger than all newer ones; none when fewer than `fan_in`.
+
+    >>> mergeable([Run(0, 0, 1000), Run(1, 1, 30), Run(2, 2, 10)], fan_in=2)
+    [Run(first_append=1, last_append=1, rows=30, files=1), Run(first_append=2, last_append=2, rows=10, files=1)]
+    """
+    newer_rows = count = 0
+    for run in reversed(runs):
+        if run.rows >= ROWS_OF_A_FINISHED_RUN or (count and run.rows > GROWTH * newer_rows):
+            break
+        newer_rows, count = newer_rows + run.rows, count + 1
+    return runs[len(runs) - count :] if count >= max(fan_in, 2) else []
+
+
+def plan_merge(at: Snapshot, table: Table, fan_in: int = FAN_IN) -> Plan:
+    """Put one run in the place of the newest ones, with the same rows; nothing when they are too few."""
+    merged = mergeable(runs_of(at, table), fan_in)
+    if not merged:
+        return Plan(result={"files_compacted": 0})
+    first_append, last_append = merged[0].first_append, merged[-1].last_append
+    rows = at.read(table).where(F.col("append_seq").between(first_append, last_append))
+    in_runs = f"append_seq >= {first_append} AND append_seq <= {last_append}"
+    files, count = sum(run.files for run in merged), sum(run.rows for run in merged)
+    # The rows stay the same, and a dispatch that comes first is followed by another merge.
+    write = at.replace(
+        table, arranged(table, rows, count), in_runs, may_lose=True, options={"dataChange": "false"}
+    )
+    return Plan((write,), {"files_compacted": files})

@@ -1,0 +1,84 @@
+"""A broker's config files, as it writes them and as they are found after a crash."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.broker_files.broker_config import BrokerConfig, parse_fastjson
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.store.errors import BadInput
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    (tmp_path / "config").mkdir()
+    return tmp_path / "config"
+
+
+def read(config: Path) -> BrokerConfig:
+    return BrokerConfig.read(BrokerDirectory(str(config.parent)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{1:14,2:10}", {"1": 14, "2": 10}),
+        ('{"1":14}', {"1": 14}),
+        ('{\n\t"t":{0:1 , -1 : 2\n\t}}', {"t": {"0": 1, "-1": 2}}),
+        ('{"a{1:2":"{3:4,5:6}","b":[1,2,3]}', {"a{1:2": "{3:4,5:6}", "b": [1, 2, 3]}),
+        ('{"quoted \\",1:":{7:8}}', {'quoted ",1:': {"7": 8}}),
+    ],
+)
+def test_integer_keys_stand_without_quotes(text: str, value: object):
+    assert parse_fastjson(text) == value
+
+
+def test_no_config_at_all(config: Path):
+    found = read(config)
+    assert (found.topics, found.groups, found.consumer_offsets, found.subscriptions, found.floors) == (
+        None,
+        None,
+        {},
+        [],
+        {},
+    )
+
+
+@pytest.mark.parametrize("damaged", ["", '{"offsetTable":{1:', "{}"])
+def test_a_damaged_file_falls_back_to_its_backup(config: Path, damaged: str):
+    (config / "delayOffset.json").write_text(damaged)
+    (config / "delayOffset.json.bak").write_text('{"offsetTable":{3:7}}')
+    assert read(config).floors == {"schedule:3": 7}
+
+
+def test_a_backup_alone(config: Path):
+    (config / "topics.json.bak").write_text(
+        '{"topicConfigTable":{"T":{"topicName":"T","perm":4,"readQueueNums":2}}}'
+    )
+    topics = read(config).topics
+    assert topics is not None
+    assert (topics["T"].perm, topics["T"].read_queue_nums, topics["T"].write_queue_nums) == (4, 2, 16)
+
+
+def test_both_damaged(config: Path):
+    (config / "topics.json").write_text("{")
+    (config / "topics.json.bak").write_text("[]")
+    with pytest.raises(BadInput, match=r"cannot read config/topics.json \(.*nor config/topics.json.bak"):
+        read(config)
+
+
+def test_offsets_of_groups_and_of_light_queues(config: Path):
+    (config / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:5,1:6},"%RETRY%G@G":{0:1}}}')
+    (config / "lmqConsumerOffset.json").write_text('{"lmqOffsetTable":{"%LMQ%q@G":9},"offsetTable":{}}')
+    assert read(config).consumer_offsets == {
+        ("G", "T", 0): 5,
+        ("G", "T", 1): 6,
+        ("G", "%RETRY%G", 0): 1,
+        ("G", "%LMQ%q", 0): 9,
+    }
+
+
+def test_a_short_timer_checkpoint_is_refused(config: Path):
+    (config / "timercheck").write_bytes(b"\0" * 10)
+    with pytest.raises(BadInput, match="timercheck has 10 bytes"):
+        read(config)

@@ -1,0 +1,185 @@
+"""Following the log: each entry once, whatever runs beside, ends early, or runs again."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.dispatch import layout
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.store.commit import Committed, commit
+from pipelines.store.plan import Plan
+from pipelines.store.progress import covered
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED
+from tests.conftest import JobRun
+from tests.dispatch.log_rows import append, properties
+
+MESSAGE = {"properties": properties(UNIQ_KEY="u", TAGS="TagA", KEYS="k")}
+PARKED_MESSAGE = {"topic": "SCHEDULE_TOPIC_XXXX", "due_ms": 9, "properties": properties(DELAY="1")}
+DELIVERED = {"claim": "settle", "source_offset": 0, "origin_offset": 0, "purpose": "deliver"}
+
+
+def dispatch(store: Store) -> Committed:
+    return commit(store, plan_dispatch)
+
+
+def offsets(rows: DataFrame) -> list[int]:
+    return sorted(row.physical_offset for row in rows.select("physical_offset").collect())
+
+
+@pytest.mark.quick
+def test_an_append_gives_entries_keys_parked_rows_and_claims_once(store: Store) -> None:
+    append(store, MESSAGE, PARKED_MESSAGE, DELIVERED)
+    first = dispatch(store)
+    assert first.counts == {"consume_queue": 3, "message_index": 2, "parked": 1, "claims": 1, "progress": 4}
+    again = dispatch(store)
+    assert again.counts == {}
+    assert first.result == again.result == {"dispatched_to": 300}
+    append(store, MESSAGE)
+    assert dispatch(store).counts == {"consume_queue": 1, "message_index": 2, "progress": 4}
+    assert offsets(store.consume_queue) == [0, 100, 200, 300]
+    assert offsets(store.parked) == [100]
+    assert offsets(store.claims) == [200]
+
+
+def test_an_append_that_gives_a_table_nothing_is_covered_all_the_same(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    assert [covered(store.snapshot(), table) for table in DERIVED] == [0, 0, 0, 0]
+    assert store.snapshot().number(PARKED) == -1  # and nothing was committed for it
+
+
+def test_an_empty_log_has_nothing_to_dispatch(store: Store) -> None:
+    assert (dispatch(store).counts, dispatch(store).result) == ({}, {"dispatched_to": 0})
+
+
+@pytest.mark.parametrize("writes_before_the_crash", [1, 2, 3, 4])
+def test_a_crash_between_two_tables_repeats_nothing_and_leaves_nothing_out(
+    store: Store, writes_before_the_crash: int
+) -> None:
+    append(store, MESSAGE, PARKED_MESSAGE, DELIVERED)
+
+    def cut_short(at: Snapshot) -> Plan:
+        return Plan(plan_dispatch(at).writes[:writes_before_the_crash])
+
+    commit(store, cut_short)
+    append(store, MESSAGE)
+    dispatch(store)
+    assert offsets(store.consume_queue) == [0, 100, 200, 300]
+    assert offsets(store.message_index) == [0, 0, 300, 300]
+    assert offsets(store.parked) == [100]
+    assert offsets(store.claims) == [200]
+    assert {covered(store.snapshot(), table) for table in DERIVED} == {1}
+
+
+def test_two_overlapping_runs_give_each_entry_once(store: Store) -> None:
+    append(store, MESSAGE, MESSAGE)
+    plans = 0
+
+    def overtaken(at: Snapshot) -> Plan:
+        nonlocal plans
+        plans += 1
+        plan = plan_dispatch(at)
+        if plans == 1:
+            append(store, MESSAGE)
+            dispatch(store)  # another run, between this one's plan and its writes
+        return plan
+
+    committed = commit(store, overtaken)
+    assert (plans, committed.counts) == (2, {})
+    assert offsets(store.consume_queue) == [0, 100, 200]
+
+
+def test_two_runs_at_the_same_time_give_each_entry_once(store: Store) -> None:
+    append(store, MESSAGE, MESSAGE, PARKED_MESSAGE)
+    found: list[Committed] = []
+    runs = [threading.Thread(target=lambda: found.append(dispatch(store))) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert sum(committed.counts.get("consume_queue", 0) for committed in found) == 3
+    assert offsets(store.consume_queue) == [0, 100, 200]
+    assert offsets(store.message_index) == [0, 0, 100, 100]
+    assert offsets(store.parked) == [200]
+
+
+def test_a_rebuild_gives_equal_tables(store: Store) -> None:
+    append(store, MESSAGE, PARKED_MESSAGE, DELIVERED)
+    dispatch(store)
+    append(store, MESSAGE)
+    dispatch(store)
+    before = {
+        table.name: sorted(store.read(table).collect()) for table in (CONSUME_QUEUE, MESSAGE_INDEX, CLAIMS)
+    }
+    rebuilt = commit(store, lambda at: plan_dispatch(at, rebuild=True))
+    assert rebuilt.counts == {"consume_queue": 4, "message_index": 4, "parked": 1, "claims": 1, "progress": 4}
+    for table in (CONSUME_QUEUE, MESSAGE_INDEX, CLAIMS):
+        assert sorted(store.read(table).collect()) == before[table.name]
+    assert dispatch(store).counts == {}
+
+
+def test_a_rebuild_that_others_overtake_loses_nothing(store: Store) -> None:
+    append(store, MESSAGE)
+    plans = 0
+
+    def overtaken(at: Snapshot) -> Plan:
+        nonlocal plans
+        plans += 1
+        plan = plan_dispatch(at, rebuild=True)
+        if plans == 1:
+            append(store, MESSAGE)
+            dispatch(store)
+        return plan
+
+    commit(store, overtaken)
+    assert (plans, offsets(store.consume_queue)) == (2, [0, 100])
+    assert dispatch(store).counts == {}
+
+
+def test_many_rows_lie_sorted_in_files_that_do_not_overlap(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
+    monkeypatch.setattr(layout, "ROWS_PER_FILE", 10)
+    hot = [{"queue_id": 0, "queue_offset": place} for place in range(36)]
+    cold = [{"queue_id": 1 + place, "queue_offset": 7} for place in range(4)]
+    append(store, *[{**MESSAGE, **row} for row in hot + cold])
+    dispatch(store)
+    files = store.consume_queue.selectExpr("input_file_name() AS file", "queue_id", "queue_offset")
+    spans = files.groupBy("file").agg({"*": "count"}).collect()
+    assert sorted(row[1] for row in spans) == [10, 10, 10, 10]
+    by_file: dict[str, list[tuple[int, int]]] = {}
+    for row in files.collect():
+        by_file.setdefault(row.file, []).append((row.queue_id, row.queue_offset))
+    in_files = sorted(by_file.values())
+    assert [place for places in in_files for place in places] == [(0, place) for place in range(36)] + [
+        (1 + place, 7) for place in range(4)
+    ]
+
+
+def test_bodies_are_never_read(store: Store) -> None:
+    append(store, MESSAGE, PARKED_MESSAGE, DELIVERED)
+    plan = plan_dispatch(store.snapshot())
+    tables = [write.table.name for write in plan.writes]
+    assert tables == ["consume_queue", "message_index", "parked", "claims", "progress"]
+    for write in plan.writes[:-1]:
+        read = write.rows._jdf.queryExecution().optimizedPlan().collectLeaves().toString()
+        scanned = write.rows._jdf.queryExecution().executedPlan().toString()
+        assert "ReadSchema" in scanned, read
+        assert "body:binary" not in scanned
+    assert "body" in COMMITLOG.names
+
+
+def test_the_job_says_what_it_did(commitlake: Callable[..., JobRun], store: Store) -> None:
+    append(store, MESSAGE, MESSAGE)
+    said = [commitlake("dispatch", "--store", store.uri).result for _ in range(2)]
+    assert [(run["queue_entries"], run["index_entries"], run["dispatched_to"]) for run in said] == [
+        (2, 4, 200),
+        (0, 0, 200),
+    ]
+    rebuilt = commitlake("dispatch", "--store", store.uri, "--rebuild").result
+    assert (rebuilt["queue_entries"], rebuilt["index_entries"]) == (2, 4)

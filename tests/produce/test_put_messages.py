@@ -1,0 +1,307 @@
+"""What a user of put_messages types and sees."""
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.store.store import Store
+from tests.conftest import JobRun, write_jsonl
+
+Commitlake = Callable[..., JobRun]
+
+
+def bodies(store: Store) -> list[str]:
+    return [
+        bytes(row.body).decode()
+        for row in store.commitlog.orderBy("physical_offset").select("body").collect()
+    ]
+
+
+def put(commitlake: Commitlake, store: Store, source: Path, *more: str) -> JobRun:
+    return commitlake("put_messages", "--store", store.uri, "--input", source, *more)
+
+
+@pytest.mark.quick
+def test_the_same_files_put_twice_go_in_once(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    source = write_jsonl(
+        tmp_path / "a.jsonl", [{"topic": "orders", "body": "a"}, {"topic": "orders", "body": ""}]
+    )
+    first = put(commitlake, store, source)
+    again = put(commitlake, store, source)
+    assert (first.exit_status, first.result["appended"], first.result["already"]) == (0, 2, 0)
+    assert (again.exit_status, again.result["appended"], again.result["already"]) == (0, 0, 2)
+    assert again.result["first_offset"] is None
+    assert again.result["next_offset"] == first.result["next_offset"]
+    assert bodies(store) == ["a", ""]
+
+
+def test_a_batch_id_stands_for_one_input(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "orders", "body": "a", "tags": "x"}])
+    assert put(commitlake, store, source, "--batch-id", "B:1").result["appended"] == 1
+    moved = write_jsonl(tmp_path / "b.jsonl", [{"topic": "orders", "body": "a", "tags": "x"}])
+    assert put(commitlake, store, moved, "--batch-id", "B:1").result["already"] == 1
+    other = write_jsonl(tmp_path / "c.jsonl", [{"topic": "orders", "body": "a", "tags": "y"}])
+    refused = put(commitlake, store, other, "--batch-id", "B:1")
+    assert refused.exit_status == 2
+    assert "batch id B:1 has put another input" in refused.stderr
+    assert put(commitlake, store, other, "--batch-id", "B").result["appended"] == 1  # B is not B:1
+    assert bodies(store) == ["a", "a"]
+
+
+def test_a_message_without_a_unique_key_gets_one_and_nothing_else(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(
+        tmp_path / "a.jsonl", [{"topic": "orders", "body": "a", "tags": "t", "keys": ["k1", "k2"]}]
+    )
+    put(commitlake, store, source, "--batch-id", "B")
+    row = store.commitlog.first()
+    assert row is not None
+    pairs = dict(pair.split("\x01") for pair in row.properties.rstrip("\x02").split("\x02"))
+    assert list(pairs) == ["TAGS", "KEYS", "UNIQ_KEY"]
+    assert (pairs["TAGS"], pairs["KEYS"]) == ("t", "k1 k2")
+    assert len(pairs["UNIQ_KEY"]) == 32
+    assert int(pairs["UNIQ_KEY"], 16)
+    assert row.append_id == "B:0-1"
+    assert row.properties.endswith("\x02")
+
+
+def test_quarantine_puts_the_good_rows_and_keeps_the_others(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    source = tmp_path / "a.jsonl"
+    source.write_text(
+        '{"topic": "orders", "body": "a"}\n{"topic": "or.ders", "body": "b"}\nnonsense\n{"topic": "orders", "body": "c"}\n'
+    )
+    for _ in range(2):  # again: nothing new, in neither table
+        run = put(commitlake, store, source, "--on-bad", "quarantine")
+        assert (run.exit_status, run.result["rejected"]) == (0, 2)
+    assert bodies(store) == ["a", "c"]
+    kept = store.rejected_messages.orderBy("arrival").collect()
+    assert [(row.arrival, row.raw) for row in kept] == [
+        (1, '{"topic": "or.ders", "body": "b"}'),
+        (2, "nonsense"),
+    ]
+    assert kept[0].reason.startswith("topic or.ders has a character")
+    assert kept[1].reason == "not a JSON object"
+
+
+def test_one_bad_row_and_nothing_is_put(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    rows = [{"topic": "orders", "body": "a"}] * 30 + [{"topic": "orders"}] * 25
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows))
+    assert run.exit_status == 2
+    assert "25 of 55 rows cannot be put, so none was" in run.stderr
+    assert "a.jsonl line 31: body is missing" in run.stderr
+    assert "a.jsonl line 50: body is missing" in run.stderr
+    assert "line 51:" not in run.stderr
+    assert "and 5 more" in run.stderr
+    assert bodies(store) == []
+    assert "orders" not in {row.topic for row in store.topics.collect()}
+
+
+REFUSED = {
+    "topic name": ({"topic": "a.b", "body": ""}, "topic a.b has a character other than letters, digits and %|-_"),
+    "no topic": ({"body": ""}, "topic is missing"),
+    "system topic": ({"topic": "SCHEDULE_TOPIC_XXXX", "body": ""}, "topic SCHEDULE_TOPIC_XXXX is the store's own"),
+    "long topic": ({"topic": "t" * 128, "body": ""}, "has 128 bytes; at most 127"),
+    "no body": ({"topic": "T"}, "body is missing"),
+    "two bodies": ({"topic": "T", "body": "", "body_base64": ""}, "body and body_base64 are both given"),
+    "not base64": ({"topic": "T", "body_base64": "%"}, "body_base64 is not base64"),
+    "large body": ({"topic": "T", "body": "x" * 1_001}, "its body is 1001 bytes; at most 1000 (maxMessageSize)"),
+    "large properties": (
+        {"topic": "T", "body": "", "properties": {"p": "x" * 32_800}}, "its properties are 32845 bytes; at most 32767",
+    ),
+    "reserved name": ({"topic": "T", "body": "", "properties": {"KEYS": "x"}}, "property KEYS is reserved"),
+    "blank value": ({"topic": "T", "body": "", "properties": {"p": " "}}, "blank name or value"),
+    "properties not an object": ({"topic": "T", "body": "", "properties": 5}, "properties: expected an object"),
+    "raw beside tags": ({"topic": "T", "body": "", "properties_raw": "", "tags": "x"}, "properties_raw comes alone"),
+    "queue too high": ({"topic": "T", "body": "", "queue_id": 4}, "queue_id is 4; topic T has queues 0 to 3"),
+    "queue negative": ({"topic": "T", "body": "", "queue_id": -1}, "queue_id is -1; expected 0 or more"),
+    "queue no number": ({"topic": "T", "body": "", "queue_id": "x"}, "queue_id is x; expected a whole number"),
+    "sharding key": ({"topic": "T", "body": "", "sharding_key": 1.5}, "sharding_key: expected a string or a whole"),
+    "host": ({"topic": "T", "body": "", "born_host": "nowhere"}, "born_host is nowhere; expected ip:port"),
+    "transaction bits": ({"topic": "T", "body": "", "sys_flag": 4}, "sys_flag has transaction bits"),
+    "unknown column": ({"topic": "T", "body": "", "tagz": "x"}, "unknown column tagz"),
+    "delay": ({"topic": "T", "body": "", "delay_level": 3}, "delay_level asks for delay"),
+    "transaction": ({"topic": "T", "body": "", "transaction": True}, "transaction asks for delay"),
+    "delay in raw": ({"topic": "T", "body": "", "properties_raw": "DELAY\x013\x02"}, "property DELAY in properties_raw"),
+}  # fmt: skip
+
+
+def test_every_kind_of_bad_row_is_told_apart(
+    commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(maxMessageSize="1000")
+    # Twenty are listed at once.
+    cases = list(REFUSED.values())
+    for number, part in enumerate((cases[:15], cases[15:])):
+        source = write_jsonl(tmp_path / f"{number}.jsonl", [row for row, _ in part])
+        run = put(commitlake, store, source)
+        assert run.exit_status == 2
+        lines = [line for line in run.stderr.splitlines() if ".jsonl line " in line]
+        assert len(lines) == len(part)
+        for line, (row, complaint) in zip(lines, part, strict=True):
+            assert complaint in line, (row, line)
+
+
+def test_a_topic_is_made_on_the_fly_with_four_queues_or_refused(
+    commitlake: Commitlake, store: Store, new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "new", "body": str(n)} for n in range(8)])
+    run = put(commitlake, store, source)
+    assert run.result["appended"] == 8
+    assert {row.queue_id for row in store.commitlog.collect()} == {0, 1, 2, 3}
+    assert store.topics.where("topic = 'new'").first().write_queue_nums == 4  # type: ignore[union-attr]
+    strict = new_store(autoCreateTopicEnable="false")
+    refused = put(commitlake, strict, source)
+    assert refused.exit_status == 2
+    assert "topic new does not exist and autoCreateTopicEnable is false" in refused.stderr
+
+
+def test_round_robin_goes_on_where_the_last_put_ended(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    for number, count in enumerate([3, 3]):
+        put(
+            commitlake,
+            store,
+            write_jsonl(tmp_path / f"{number}.jsonl", [{"topic": "T", "body": "x"}] * count),
+        )
+    queues = [row.queue_id for row in store.commitlog.orderBy("physical_offset").collect()]
+    assert queues == [0, 1, 2, 3, 0, 1]
+
+
+def test_a_topic_that_is_not_writable_is_refused(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    assert commitlake("topics", "--store", store.uri, "create", "closed", "--perm", "R").exit_status == 0
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", [{"topic": "closed", "body": ""}]))
+    assert run.exit_status == 2
+    assert "topic closed is not writable" in run.stderr
+
+
+def test_arrival_decides_the_order(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    rows = [{"topic": "T", "body": str(n), "arrival": arrival} for n, arrival in enumerate([30, 10, 20, 10])]
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows))
+    assert run.exit_status == 0, run.stderr
+    assert bodies(store) == ["1", "3", "2", "0"]
+    assert not list(Path(store.uri.removeprefix("file:")).glob("_staging/*"))
+
+
+def test_bodies_are_compressed_only_when_asked(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    rows = [{"topic": "T", "body": "a" * 500}, {"topic": "T", "body": "b"}]
+    put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows), "--compress-over", "100")
+    long, short = store.commitlog.orderBy("physical_offset").collect()
+    assert long.sys_flag == 0x301
+    assert bytes(long.body) == zlib.compress(b"a" * 500, 5)
+    assert long.body_crc == zlib.crc32(bytes(long.body)) & 0x7FFFFFFF
+    assert (short.sys_flag, bytes(short.body)) == (0, b"b")
+
+
+def test_a_batch_too_large_is_refused_or_cut(
+    commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(maxMessageSize="400")
+    rows = [{"topic": "T", "body": "x" * 100, "batch": "b", "unique_key": f"k{n}"} for n in range(5)]
+    source = write_jsonl(tmp_path / "a.jsonl", rows)
+    refused = put(commitlake, store, source)
+    assert refused.exit_status == 2
+    assert "batch 'b' is 670 bytes; at most 400 (maxMessageSize)" in refused.stderr
+    assert put(commitlake, store, source, "--split-batches").result["appended"] == 5
+    placed = [
+        (row.queue_id, row.queue_offset) for row in store.commitlog.orderBy("physical_offset").collect()
+    ]
+    assert placed == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0)]  # each part takes its own turn
+
+
+def test_a_batch_of_two_topics_is_refused_whole(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    rows = [
+        {"topic": "T", "body": "", "batch": "b"},
+        {"topic": "U", "body": "", "batch": "b"},
+        {"topic": "T", "body": "1"},
+    ]
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows), "--on-bad", "quarantine")
+    assert (run.result["appended"], run.result["rejected"]) == (1, 2)
+    assert bodies(store) == ["1"]
+    assert store.rejected_messages.count() == 2
+
+
+def test_a_selector_of_ones_own_chooses(
+    commitlake: Commitlake, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_selectors.py").write_text(
+        "def by_length(queues, message, sharding_key):\n    return len(message.body) % len(queues)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "T", "body": "x" * n} for n in range(6)])
+    run = put(commitlake, store, source, "--selector", "my_selectors:by_length")
+    assert run.exit_status == 0, run.stderr
+    assert [row.queue_id for row in store.commitlog.orderBy("physical_offset").collect()] == [
+        0,
+        1,
+        2,
+        3,
+        0,
+        1,
+    ]
+    missing = put(commitlake, store, source, "--selector", "my_selectors:nothing")
+    assert missing.exit_status == 2
+    assert "has no function nothing" in missing.stderr
+
+
+def test_csv_and_delta_are_inputs_too(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    table = tmp_path / "delta"
+    spark = store.spark
+    spark.createDataFrame([("T", bytearray(b"\x00\xff"))], "topic string, body binary").write.format(
+        "delta"
+    ).save(str(table))
+    assert put(commitlake, store, table, "--format", "delta").result["appended"] == 1
+    text = tmp_path / "a.csv"
+    text.write_text('topic,body,properties\nT,"two\nlines","{""p"": ""1""}"\n')
+    run = put(commitlake, store, text, "--format", "csv")
+    assert run.exit_status == 0, run.stderr
+    binary, lines = store.commitlog.orderBy("physical_offset").collect()
+    assert bytes(binary.body) == b"\x00\xff"
+    assert bytes(lines.body) == b"two\nlines"
+    assert lines.properties.startswith("p\x011\x02")
+
+
+def test_wrong_arguments_say_what_was_expected(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "T", "body": ""}])
+    wrong = {
+        ("--format", "xml"): "--format is 'xml'; expected one of jsonl, parquet, delta, csv",
+        ("--on-bad", "skip"): "--on-bad is 'skip'; expected one of reject, quarantine",
+        ("--selector", "best"): "expected round_robin, hash, random or MODULE:NAME",
+        ("--batch-id", "a b"): "--batch-id is 'a b'; expected 1 to 200 letters",
+    }
+    for option, sentence in wrong.items():
+        run = put(commitlake, store, source, *option)
+        assert run.exit_status == 2
+        assert sentence in run.stderr
+    missing = put(commitlake, store, tmp_path / "nothing")
+    assert missing.exit_status == 2
+    assert "there is nothing at" in missing.stderr
+    nowhere = commitlake("put_messages", "--store", tmp_path / "no-store", "--input", source)
+    assert nowhere.exit_status == 2
+    assert "no store at" in nowhere.stderr
+    unknown = commitlake("put_messages", "--store", store.uri, "--input", source, "--fromat", "csv")
+    assert unknown.exit_status == 2
+    assert unknown.result["status"] == "failed"
+
+
+def test_a_run_leaves_its_result_in_job_runs_and_where_it_is_told(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(
+        tmp_path / "a.jsonl", [{"topic": "T", "body_base64": base64.b64encode(b"x").decode()}]
+    )
+    run = put(commitlake, store, source, "--result-path", str(tmp_path / "result.json"))
+    assert json.loads((tmp_path / "result.json").read_text()) == run.result
+    recorded = store.job_runs.where("job = 'put_messages'").collect()
+    assert [json.loads(row.result) for row in recorded] == [run.result]
+    put(commitlake, store, source)  # writes nothing, leaves nothing
+    assert store.job_runs.where("job = 'put_messages'").count() == 1

@@ -1,0 +1,60 @@
+"""Pages of a queue with a broker's status."""
+
+import pytest
+
+from pipelines.reports.pull import pull, status_outside
+from pipelines.reports.queues import Queue, read_queue
+from pipelines.store.errors import BadInput
+from pipelines.store.store import Store
+from tests.reports.golden import cases
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_statuses_and_next_offsets_of_all_a_brokers_pulls(name):
+    bounds = {(q["topic"], q["queueId"]): (q["min"], q["max"]) for q in cases(name, "queue")}
+    asked = cases(name, "pull")
+    assert len(asked) == 208
+    for case in asked:
+        least, end = bounds[case["topic"], case["queueId"]]
+        outside = status_outside(Queue(case["topic"], case["queueId"], least, end, 0, True), case["offset"])
+        expected = None if case["status"] == "FOUND" else (case["status"], case["next"])
+        assert outside == expected, case
+
+
+def test_a_brokers_pulls_from_the_tables(golden_a: Store):
+    at = golden_a.snapshot()
+    for case in cases("a", "pull")[1::26]:
+        answer = pull(at, case["topic"], case["queueId"], case["offset"], case["maxMsgNums"])
+        offsets = [row.queue_offset for row in answer.rows.select("queue_offset").collect()]
+        assert offsets == case["queueOffsets"], case
+        assert answer.result == {"pull_status": case["status"], "next_offset": case["next"]}, case
+        assert answer.complete
+
+
+def test_bounds_of_all_a_brokers_queues(golden_a: Store):
+    at = golden_a.snapshot()
+    for case in cases("a", "queue")[::9]:
+        queue = read_queue(at, case["topic"], case["queueId"])
+        assert (queue.min_offset, queue.max_offset) == (case["min"], case["max"])
+
+
+def test_a_page_is_as_long_as_it_was_asked_to_be(golden_a: Store):
+    answer = pull(golden_a.snapshot(), "OrderTopic", 2, 0, 90)
+    assert answer.rows.count() == 90
+    assert answer.result["next_offset"] == 90
+
+
+def test_an_unknown_topic_is_named_with_the_nearest_one(golden_a: Store):
+    with pytest.raises(BadInput, match="no topic 'PayTopik' in this store; did you mean PayTopic"):
+        pull(golden_a.snapshot(), "PayTopik", 0, 0, 1)
+
+
+def test_a_queue_the_topic_does_not_have_is_refused(golden_a: Store):
+    with pytest.raises(BadInput, match="topic PayTopic has queues 0 to 3, not 4"):
+        pull(golden_a.snapshot(), "PayTopic", 4, 0, 1)
+
+
+def test_an_empty_queue_has_no_message(golden_a: Store):
+    answer = pull(golden_a.snapshot(), "TxTopic", 2, 0, 1)
+    assert answer.result == {"pull_status": "NO_MESSAGE_IN_QUEUE", "next_offset": 0}
+    assert answer.rows.isEmpty()

@@ -1,0 +1,128 @@
+"""The commit protocol: who comes first wins, who comes second plans again, nobody writes twice."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+from pipelines.store.commit import commit
+from pipelines.store.errors import HeadMoved
+from pipelines.store.lock import writing
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import CUTS, PROGRESS
+
+
+def cut(store: Store, append_seq: int) -> DataFrame:
+    return store.spark.createDataFrame([(append_seq, 0)], CUTS.columns).coalesce(1)
+
+
+def next_cut(store: Store) -> Callable[[Snapshot], Plan]:
+    """A plan whose row depends on what is there: only planning again keeps it right."""
+    return lambda at: Plan((at.append(CUTS, cut(store, at.read(CUTS).count())),))
+
+
+@pytest.mark.quick
+def test_commits_are_numbered_from_0_without_gaps(store: Store) -> None:
+    assert store.snapshot().number(CUTS) == -1
+    for number in range(3):
+        committed = commit(store, next_cut(store))
+        assert committed.counts == {"cuts": 1}
+        assert store.snapshot().number(CUTS) == number
+
+
+def test_a_writer_who_comes_second_plans_again_from_the_new_head(store: Store) -> None:
+    plans = 0
+
+    def planner(at: Snapshot) -> Plan:
+        nonlocal plans
+        plans += 1
+        plan = next_cut(store)(at)
+        if plans == 1:
+            commit(store, next_cut(store))  # another writer, between this plan and its write
+        return plan
+
+    committed = commit(store, planner)
+    assert (plans, committed.lost_races) == (2, 1)
+    assert sorted(row.append_seq for row in store.cuts.collect()) == [0, 1]
+
+
+def test_a_stale_write_is_refused_and_leaves_nothing(store: Store) -> None:
+    stale = store.snapshot()
+    stale.number(CUTS)
+    commit(store, next_cut(store))
+    with pytest.raises(HeadMoved, match="planned commit 0 of cuts, but its last commit is 0"):
+        commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)),)), attempts=2)
+    assert [row.append_seq for row in store.cuts.collect()] == [0]
+
+
+def test_delta_itself_refuses_a_number_taken_without_our_lock(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on an object store: no lock, and the look at the head just before the write saw nothing."""
+    import pipelines.store.commit as module
+
+    stale = store.snapshot()
+    stale.number(CUTS)
+    commit(store, next_cut(store))
+    monkeypatch.setattr(module, "_expect_head", lambda store, write: None)
+    with pytest.raises(HeadMoved, match="another writer took commit 0 of cuts"):
+        commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)),)), attempts=1)
+    assert [row.append_seq for row in store.cuts.collect()] == [0]
+
+
+def test_threads_of_one_session_all_get_their_turn(store: Store) -> None:
+    failures: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for _ in range(2):
+                commit(store, next_cut(store))
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert sorted(row.append_seq for row in store.cuts.collect()) == list(range(6))
+
+
+def test_a_cache_may_lose_its_race_without_harm(store: Store) -> None:
+    rows = store.spark.createDataFrame([("x", 1)], PROGRESS.columns)
+    stale = store.snapshot()
+    stale.number(PROGRESS, "x")
+
+    def write(at: Snapshot) -> Plan:
+        return Plan((at.replace(PROGRESS, rows, "follower = 'x'", key="x", may_lose=True),))
+
+    assert commit(store, write).counts == {"progress": 1}
+    assert commit(store, lambda _: write(stale)).counts == {}
+    assert store.progress.count() == 1
+
+
+def test_keys_of_a_table_are_numbered_apart(store: Store) -> None:
+    for follower in ("x", "y", "x"):
+        rows = store.spark.createDataFrame([(follower, 1)], PROGRESS.columns)
+        commit(
+            store, lambda at, f=follower, r=rows: Plan((at.replace(PROGRESS, r, f"follower = '{f}'", key=f),))
+        )
+    at = store.snapshot()
+    assert (at.number(PROGRESS, "x"), at.number(PROGRESS, "y")) == (1, 0)
+    assert store.progress.count() == 2
+
+
+def test_an_empty_append_with_a_number_is_a_fence(store: Store) -> None:
+    commit(store, lambda at: Plan((at.append(CUTS, cut(store, 0).limit(0)),)))
+    assert store.snapshot().number(CUTS) == 0
+    assert store.cuts.count() == 0
+
+
+def test_the_lock_may_be_taken_again_by_who_holds_it(store: Store) -> None:
+    with writing(store.spark, store.uri), writing(store.spark, store.uri):
+        commit(store, next_cut(store))
+    assert commit(store, next_cut(store)).counts == {"cuts": 1}

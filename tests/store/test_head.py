@@ -1,0 +1,54 @@
+"""The head of the log: bounds, and the appends since."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.store.commit import commit
+from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, bounds_write, read_head
+from pipelines.store.plan import Plan
+from pipelines.store.store import Store
+from tests.conftest import JobRun, write_jsonl
+
+
+def test_an_empty_store_starts_at_byte_0(store: Store) -> None:
+    head = read_head(store.snapshot())
+    assert (head.append_seq, head.next_offset, head.next_queue_offsets) == (-1, 0, {})
+
+
+def test_the_head_is_the_same_from_bounds_and_from_the_appends(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "T", "body": str(n)} for n in range(5)])
+    for number in range(2):
+        commitlake(
+            "put_messages",
+            "--store",
+            store.uri,
+            "--input",
+            source,
+            "--batch-id",
+            number,
+            "--now",
+            1000 - number,
+        )
+    before = read_head(store.snapshot())
+    assert before.bounds_append_seq == -1
+    assert before.last_store_timestamp == 1000
+    assert sum(before.next_queue_offsets.values()) == 10
+    commit(store, lambda at: Plan((bounds_write(at, read_head(at)),)))
+    after = read_head(store.snapshot())
+    assert after.bounds_append_seq == before.append_seq
+    for name in ("append_seq", "min_offset", "next_offset", "last_store_timestamp", "next_queue_offsets"):
+        assert getattr(after, name) == getattr(before, name)
+
+
+def test_whoever_appends_brings_the_bounds_up(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [{"topic": "T", "body": ""}])
+    for number in range(APPENDS_BETWEEN_BOUNDS + 1):
+        run = commitlake("put_messages", "--store", store.uri, "--input", source, "--batch-id", number)
+        assert run.exit_status == 0, run.stderr
+    head = read_head(store.snapshot())
+    assert head.append_seq - head.bounds_append_seq < APPENDS_BETWEEN_BOUNDS
+    assert sum(head.next_queue_offsets.values()) == APPENDS_BETWEEN_BOUNDS + 1
