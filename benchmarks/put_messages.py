@@ -95,7 +95,7 @@ def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int)
     kind = "90 % in one queue" if hot else "20 topics × 8 queues"
     print(f"{count:,} messages, {kind}, {log_bytes / count:.0f} bytes of log each, median of {rounds} rounds")
     print(f"  put_messages   {ours:6.2f} s  {count / ours:>10,.0f} messages/s   ({', '.join(f'{s:.2f}' for s in puts)})")
-    print(f"  plain append   {theirs:6.2f} s  {count / theirs:>10,.0f} messages/s  ({', '.join(f'{s:.2f}' for s in plains)})")
+    print(f"  plain append   {theirs:6.2f} s {count / theirs:>11,.0f} messages/s ({', '.join(f'{s:.2f}' for s in plains)})")
     print(f"  put / plain    {theirs / ours:6.2f} ×")
 
 

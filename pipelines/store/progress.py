@@ -22,7 +22,7 @@ def covered_by(at: Snapshot, tables: Iterable[Table]) -> dict[str, int]:
     The greater of what `progress` remembers and what the table's rows say: an append may give it no rows, and a run may
     end before it records its progress. Rows are asked only where there is something left to follow, all in one query.
     """
-    remembered = read_progress(at)
+    remembered = read_progress(at)  # pinned before the tables: a cache may be behind them, never ahead
     followed = {table.name: remembered.get(table.name, -1) for table in tables}
     behind = [table for table in tables if followed[table.name] < at.number(COMMITLOG)]
     if behind:
