@@ -251,4 +251,7 @@ def _explain(text: str, debug: bool) -> None:
 
 
 def _first_line(failure: BaseException) -> str:
-    return (str(failure).strip().splitlines() or [type(failure).__name__])[0]
+    """What a failure says; of one on an executor, what our own code said there."""
+    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    told = [line.partition(": ")[2] for line in lines if line.startswith(f"{StoreError.__module__}.")]
+    return told[-1] if told else lines[0]

@@ -25,7 +25,7 @@ def maintain(
             compacted += (
                 _compact_derived(run, table, dry_run) if table in DERIVED else pack(store, table, dry_run)
             )
-            freed += vacuum(store, table, dry_run)
+            freed += vacuum(store, table, dry_run, run.now_ms)
             advance(1)
     run.wrote = run.wrote or (compacted + freed > 0 and not dry_run)
     return {"segments_expired": 0, "rolled": 0, "files_compacted": compacted, "bytes_freed": freed}

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,22 @@ def new_store(
 @pytest.fixture
 def store(new_store: Callable[..., Store]) -> Store:
     return new_store()
+
+
+@pytest.fixture(scope="session")
+def golden_broker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """storePathRootDir of store a or b, unpacked once; read only."""
+    unpacked: dict[str, Path] = {}
+
+    def broker(name: str) -> Path:
+        if name not in unpacked:
+            directory = tmp_path_factory.mktemp(f"broker-{name}")
+            with tarfile.open(PROJECT / "tests" / "data" / f"store-{name}.tar.gz") as archive:
+                archive.extractall(directory, filter="data")
+            unpacked[name] = directory / "store"
+        return unpacked[name]
+
+    return broker
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,9 @@ PROJECT = Path(__file__).parent.parent
 @pytest.mark.quick
 def test_the_page_of_tables_has_the_columns_of_the_schemas() -> None:
     checked = subprocess.run(
-        [sys.executable, PROJECT / "scripts" / "document_tables.py", "--check"], capture_output=True, text=True
+        [sys.executable, PROJECT / "scripts" / "document_tables.py", "--check"],
+        capture_output=True,
+        text=True,
     )
     assert checked.returncode == 0, checked.stderr
 

@@ -49,9 +49,10 @@ def _delivery_time(delay_levels_ms: Sequence[int]) -> Column:
     `due_ms` was decided at its append; rows written without one wait for their level from then on.
     """
     level = property_value(F.col("properties"), "DELAY").try_cast("int")
-    level = F.least(level, F.lit(len(delay_levels_ms)))
     delays = F.array(*[F.lit(delay).cast("long") for delay in delay_levels_ms])
-    delay = F.coalesce(F.get(delays, level - 1), F.lit(UNKNOWN_LEVEL_MS))
+    capped = F.least(level, F.lit(len(delay_levels_ms)))
+    delay = F.coalesce(F.get(delays, capped - 1), F.lit(UNKNOWN_LEVEL_MS))
+    # Of the level itself: least() takes no notice of a null.
     return F.when(level > 0, F.coalesce("due_ms", F.col("store_timestamp") + delay))
 
 

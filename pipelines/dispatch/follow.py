@@ -55,11 +55,11 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
 
     The result's `dispatched_to` is the log's end, bytes.
     """
-    # What follows is looked at before the log: it may be behind it, never ahead, and a rebuild loses to whoever writes
-    # in between instead of replacing more by less.
-    at.version(PROGRESS)
+    # Looked at before the log: what follows may be behind it, never ahead, and a rebuild loses to whoever writes in
+    # between instead of replacing more by less.
+    for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
+        at.version(table)
     followed = covered_by(at, DERIVED)
-    at.version(QUEUE_BOUNDS)
     last_append = at.number(COMMITLOG)
     if rebuild:
         writes = [

@@ -93,8 +93,4 @@ def plan_merge(at: Snapshot, table: Table, fan_in: int = FAN_IN) -> Plan:
     rows = at.read(table).where(F.col("append_seq").between(first_append, last_append))
     in_runs = f"append_seq >= {first_append} AND append_seq <= {last_append}"
     files, count = sum(run.files for run in merged), sum(run.rows for run in merged)
-    # The rows stay the same, and a dispatch that comes first is followed by another merge.
-    write = at.replace(
-        table, arranged(table, rows, count), in_runs, may_lose=True, options={"dataChange": "false"}
-    )
-    return Plan((write,), {"files_compacted": files})
+    return Plan((at.replace(table, arranged(table, rows, count), in_runs),), {"files_compacted": files})

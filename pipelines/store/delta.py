@@ -86,6 +86,10 @@ class DeltaSnapshot:
         """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues), …"""
         return DataFrame(self._snapshot.allFiles().toDF(), spark)
 
+    @property
+    def file_count(self) -> int:
+        return int(self._snapshot.numOfFiles())
+
     def number(self, app_id: str) -> int:
         """The last number committed under `app_id`; -1 before the first."""
         stored = self._snapshot.transactions().get(app_id)

@@ -41,6 +41,9 @@ class Snapshot:
         """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON), …"""
         return self._pin(table).files(self.store.spark)
 
+    def file_count(self, table: Table) -> int:
+        return self._pin(table).file_count
+
     def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
         """A write that adds rows, valid only while this snapshot's number of the table is the newest."""
         return Write(table, rows, self.number(table, key), self.version(table), None, key, may_lose)

@@ -18,7 +18,10 @@ KEPT_HOURS = 168
 
 def small_files(store: Store, table: Table) -> int:
     """Files that packing would put together: small ones that are not alone in their partition."""
-    small = store.snapshot().files(table).where(F.col("size") < SMALL_FILE_BYTES)
+    at = store.snapshot()
+    if at.file_count(table) < 2:
+        return 0
+    small = at.files(table).where(F.col("size") < SMALL_FILE_BYTES)
     of_partition = small.groupBy(F.to_json("partitionValues").alias("partition")).count()
     found = of_partition.where("count > 1").agg(F.sum("count")).first()
     return int(found[0] or 0) if found is not None else 0
@@ -39,9 +42,14 @@ def pack(store: Store, table: Table, dry_run: bool = False) -> int:
     return int(metrics[0]) if metrics is not None else 0
 
 
-def vacuum(store: Store, table: Table, dry_run: bool) -> int:
-    """Remove files that no version of the last seven days has; the bytes they took."""
+def vacuum(store: Store, table: Table, dry_run: bool, now_ms: int) -> int:
+    """Remove files that no version of the last seven days has; the bytes they took.
+
+    now_ms  a table younger than that has no such files and is not looked through
+    """
     path = store.path(table)
+    if now_ms - store.delta(table).first_commit_ms() < KEPT_HOURS * 3_600_000:
+        return 0
     if dry_run:
         leftovers = store.spark.sql(f"VACUUM delta.`{path}` RETAIN {KEPT_HOURS} HOURS DRY RUN").collect()
         return sum(_length(store, row[0]) for row in leftovers)

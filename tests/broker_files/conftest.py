@@ -1,10 +1,6 @@
 """Brokers' directories: the two a real broker wrote, and small ones made byte by byte."""
 
-import tarfile
-from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 DATA = Path(__file__).parent.parent / "data"
 GOLDEN_CONF = """
@@ -16,19 +12,3 @@ brokerName=broker-a
 transactionTimeOut=2000
 transactionCheckMax=3
 """
-
-
-@pytest.fixture(scope="session")
-def golden_broker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """storePathRootDir of store a or b, unpacked once; read only."""
-    unpacked: dict[str, Path] = {}
-
-    def broker(name: str) -> Path:
-        if name not in unpacked:
-            directory = tmp_path_factory.mktemp(f"broker-{name}")
-            with tarfile.open(DATA / f"store-{name}.tar.gz") as archive:
-                archive.extractall(directory, filter="data")
-            unpacked[name] = directory / "store"
-        return unpacked[name]
-
-    return broker
