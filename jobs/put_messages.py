@@ -3,12 +3,12 @@
 import dataclasses
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
 from jobs.job import Run, job, main
-from pipelines.log.count import CountedPiece
 from pipelines.produce.accept import AcceptRules
 from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
@@ -140,21 +140,19 @@ def _append(run: Run, put: Put) -> dict[str, Any]:
     with run.progress("appending", total) as advance:
         for first_place, pieces in put.appends():
             sized = put.with_sizes(pieces)
-            committed = run.commit(_planner(appender, first_place, sized))
-            placement = committed.result.get("placement")
-            if placement is not None:
+            while True:
+                committed = run.commit(partial(appender.plan, first_place=first_place, pieces=sized))
+                next_offset = committed.result["next_offset"]
+                placement = committed.result.get("placement")
+                if placement is None:
+                    break
                 appended += placement.rows
                 first_offset = placement.first_offset if first_offset is None else first_offset
                 appender.appended(placement)
-            next_offset = committed.result["next_offset"]
             advance(sum(piece.good_rows for piece in pieces))
     if next_offset is None:
         next_offset = read_head(run.store.snapshot()).next_offset
     return {"appended": appended, "first_offset": first_offset, "next_offset": next_offset}
-
-
-def _planner(appender: Appender, first_place: int, pieces: Sequence[CountedPiece]) -> Any:
-    return lambda at: appender.plan(at, first_place, pieces)
 
 
 def _refusal(put: Put) -> str:

@@ -329,18 +329,15 @@ class Appender:
         self._done: set[tuple[int, int]] = set()
 
     def plan(self, at: Snapshot, first_place: int, pieces: Sequence[CountedPiece]) -> Plan:
-        """Append `pieces` unless a put of the same batch id has done so."""
+        """Append the first of `pieces` that no put of the same batch id has appended, and those right behind it.
+
+        Without a `placement` in the result there was nothing left to append.
+        """
         head, done = self._look(at)
         self._done = done
-        rows = sum(piece.rows for piece in pieces)
-        if (first_place, first_place + rows) in done or not any(piece.good_rows for piece in pieces):
+        first_place, pieces = self._left(first_place, pieces, done)
+        if not any(piece.good_rows for piece in pieces):
             return Plan((), {"next_offset": head.next_offset})
-        overlapping = [span for span in done if span[0] < first_place + rows and first_place < span[1]]
-        if overlapping:
-            raise BadInput(
-                f"batch id {self.put.batch_id} has put rows {overlapping[0]} of another input; "
-                "the same id means the same input: give this one an id of its own"
-            )
         store_timestamp = max(self.now_ms, head.last_store_timestamp)
         settings = self.put.settings
         placement = place(
@@ -351,6 +348,28 @@ class Appender:
         if behind >= APPENDS_BETWEEN_BOUNDS or placement.rows >= ROWS_BETWEEN_BOUNDS:
             writes.append(bounds_write(at, placement.head))
         return Plan(tuple(writes), {"next_offset": placement.head.next_offset, "placement": placement})
+
+    def _left(
+        self, first_place: int, pieces: Sequence[CountedPiece], done: set[tuple[int, int]]
+    ) -> tuple[int, list[CountedPiece]]:
+        """The first neighbouring pieces that are not in the log, and their first place."""
+        left: list[CountedPiece] = []
+        place = first_place
+        for piece in pieces:
+            end = place + piece.rows
+            overlapping = [span for span in done if span[0] < end and place < span[1]]
+            if overlapping and not any(first <= place and end <= to for first, to in overlapping):
+                raise BadInput(
+                    f"batch id {self.put.batch_id} has put rows {overlapping[0]} of another input; "
+                    "the same id means the same input: give this one an id of its own"
+                )
+            if overlapping and left:
+                break
+            if not overlapping and (left or piece.good_rows):
+                first_place = first_place if left else place
+                left.append(piece)
+            place = end
+        return first_place, left
 
     def _look(self, at: Snapshot) -> tuple[LogHead, set[tuple[int, int]]]:
         if self._known is not None and self._known[0].append_seq == at.number(COMMITLOG):
