@@ -78,8 +78,11 @@ class Input:
 
     @property
     def digest(self) -> str:
-        """32 hex digits that stay the same as long as the files' names, sizes and times do."""
-        facts = [(file.name, file.size_bytes, file.modified_ms) for file in self.files]
+        """32 hex digits that stay the same as long as the files' places, names, sizes and times do.
+
+        Files of another directory are another input, however alike: daily exports often are, to the byte.
+        """
+        facts = [(file.uri, file.size_bytes, file.modified_ms) for file in self.files]
         return hashlib.sha256(repr((self.format, self.version, facts)).encode()).hexdigest()[:32]
 
     @property
