@@ -14,6 +14,7 @@ JOBS = (
     "topics",
     "put_messages",
     "dispatch",
+    "deliver",
     "run_cycle",
     "import_store",
     "query",

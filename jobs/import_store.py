@@ -21,17 +21,6 @@ BrokerConf = Annotated[
 ]
 
 
-# Parquet in the JVM bounds an import. Level 1 of zstd takes half of level 3's time for files a tenth larger, and looking
-# for repeated values is in vain in columns where each is another.
-WRITE_SETTINGS = {
-    "parquet.compression.codec.zstd.level": "1",
-    **{
-        f"parquet.enable.dictionary#{column}": "false"
-        for column in ("body", "properties", "physical_offset", "queue_offset", "body_crc")
-    },
-}
-
-
 @job
 def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
     """Import a RocketMQ store directory; again, to follow it as it grows."""
@@ -40,8 +29,6 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     settings = settings_of(directory, conf)
     broker = BrokerStore(BrokerLog.read(run.spark, directory, conf), BrokerConfig.read(directory))
     tell_end(run, broker.log)
-    for name, value in WRITE_SETTINGS.items():
-        run.spark.conf.set(name, value)
     if not Store(run.spark, run.store_uri).exists():
         Store.create(run.spark, run.store_uri, settings)
         run.wrote = True

@@ -113,7 +113,7 @@ def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str,
         put.topics = read_topics(store.snapshot())
     if rejected:
         run.commit(put.plan_quarantine)
-    counts = _append(run, put)
+    counts = _append(run, put, Appender(put, run.now_ms, at, spans))
     return {
         "appended": counts["appended"],
         "already": already,
@@ -133,8 +133,7 @@ def _count(put: Put) -> None:
         put.count()
 
 
-def _append(run: Run, put: Put) -> dict[str, Any]:
-    appender = Appender(put, run.now_ms)
+def _append(run: Run, put: Put, appender: Appender) -> dict[str, Any]:
     appended, first_offset, next_offset = 0, None, None
     total = sum(piece.good_rows for piece in put.pieces)
     with run.progress("appending", total) as advance:
@@ -149,6 +148,8 @@ def _append(run: Run, put: Put) -> dict[str, Any]:
                 appended += placement.rows
                 first_offset = placement.first_offset if first_offset is None else first_offset
                 appender.appended(placement)
+                if placement.to_place - first_place == sum(piece.rows for piece in pieces):
+                    break
             advance(sum(piece.good_rows for piece in pieces))
     if next_offset is None:
         next_offset = read_head(run.store.snapshot()).next_offset

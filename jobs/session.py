@@ -51,7 +51,8 @@ def session(app_name: str, **more: str) -> SparkSession:
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # PySpark logs every SQL error with the JVM's stack; the error itself says what a person needs.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(name).disabled = True
     return spark
 
 

@@ -23,7 +23,9 @@ def documented(page: str) -> str:
         begin = BEGIN.format(table.name)
         before, found, rest = page.partition(begin)
         if not found:
-            sys.exit(f"docs/tables.md says nothing of the table {table.name}: add the line {begin} and {END} under it")
+            sys.exit(
+                f"docs/tables.md says nothing of the table {table.name}: add the line {begin} and {END} under it"
+            )
         page = before + begin + "\n" + columns_of(table) + END + rest.partition(END)[2]
     return page
 
@@ -31,7 +33,11 @@ def documented(page: str) -> str:
 def main() -> None:
     page = PAGE.read_text(encoding="utf-8")
     if "--check" in sys.argv:
-        sys.exit(0 if documented(page) == page else "docs/tables.md is behind schemas/: run scripts/document_tables.py")
+        sys.exit(
+            0
+            if documented(page) == page
+            else "docs/tables.md is behind schemas/: run scripts/document_tables.py"
+        )
     PAGE.write_text(documented(page), encoding="utf-8")
 
 

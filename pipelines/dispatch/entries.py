@@ -6,14 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.hashing import java_hash
+from pipelines.log.park import level_delay_ms
 from pipelines.log.properties import property_value
-from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from schemas import CLAIMS, CONSUME_QUEUE, MESSAGE_INDEX, PARKED
+from pipelines.store.topics import SCHEDULE_TOPIC
+from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
 TRANSACTION_BITS, COMMITTED, ROLLED_BACK = 0xC, 0x8, 0xC
-
-# What a broker waits for a level its table does not have.
-UNKNOWN_LEVEL_MS = 1_000
 
 
 def has_queue_entry() -> Column:
@@ -49,9 +47,7 @@ def _delivery_time(delay_levels_ms: Sequence[int]) -> Column:
     `due_ms` was decided at its append; rows written without one wait for their level from then on.
     """
     level = property_value(F.col("properties"), "DELAY").try_cast("int")
-    delays = F.array(*[F.lit(delay).cast("long") for delay in delay_levels_ms])
-    capped = F.least(level, F.lit(len(delay_levels_ms)))
-    delay = F.coalesce(F.get(delays, capped - 1), F.lit(UNKNOWN_LEVEL_MS))
+    delay = level_delay_ms(level, delay_levels_ms)
     # Of the level itself: least() takes no notice of a null.
     return F.when(level > 0, F.coalesce("due_ms", F.col("store_timestamp") + delay))
 
@@ -80,32 +76,6 @@ def message_index_entries(log: DataFrame) -> DataFrame:
 def key_hash(code: Column) -> Column:
     """The index's hash of a key from String.hashCode of "topic#key": its absolute value, 0 where there is none (5.2)."""
     return F.when(code == -(2**31), 0).otherwise(F.abs(code))
-
-
-def parked_messages(log: DataFrame) -> DataFrame:
-    """One row per log row with a due time, with the columns of `parked`."""
-    properties = F.col("properties")
-    topic = F.col("topic")
-    kind = (
-        F.when(topic == SCHEDULE_TOPIC, "schedule")
-        .when(topic == TIMER_TOPIC, "timer")
-        .when(topic == HALF_TOPIC, "half")
-    )
-    parked = log.where(F.col("due_ms").isNotNull()).withColumns(
-        {
-            "kind": kind,
-            "origin_offset": F.coalesce("origin_offset", "physical_offset"),
-            "real_topic": property_value(properties, "REAL_TOPIC"),
-            "unique_key": property_value(properties, "UNIQ_KEY"),
-            "cancels": property_value(properties, "TIMER_DEL_UNIQKEY"),
-        }
-    )
-    return parked.select(*PARKED.names)
-
-
-def claims_of(log: DataFrame) -> DataFrame:
-    """One row per log row that claims something of the row it was made from, with the columns of `claims`."""
-    return log.where(F.col("claim").isNotNull()).select(*CLAIMS.names)
 
 
 def _transaction() -> Column:

@@ -11,14 +11,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import (
-    claims_of,
     consume_queue_entries,
     has_queue_entry,
     is_indexed,
     message_index_entries,
-    parked_messages,
 )
 from pipelines.dispatch.layout import QueueSpan, in_hash_order, in_order_of, in_queue_order
+from pipelines.log.claims import claims_of
+from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import covered_by, progress_write

@@ -15,7 +15,9 @@ from pipelines.log.encode import WIRE_FIXED_BYTES
 class Unit(NamedTuple):
     """Rows [first_row, first_row + rows) of a piece that are put as one.
 
-    queue_id  None: the topic's turn decides
+    queue_id    None: the topic's turn decides
+    size_bytes  of a parked message: REAL_QID counted with one digit
+    parked      the queue of the store's own where it is parked; None for one that goes to its topic
     """
 
     first_row: int
@@ -23,6 +25,7 @@ class Unit(NamedTuple):
     topic: str
     queue_id: int | None
     size_bytes: int
+    parked: tuple[str, int] | None = None
 
 
 BadRange = tuple[int, int, str]
@@ -34,7 +37,7 @@ def units_of(
     """Units in order, and the rows of batches that cannot be put: (first row, end row, reason).
 
     rows  slim columns of a whole file in order: `topic`, `size_bytes`, `batch`, `wire_bytes` (body and properties), and
-          where there: `queue_id`, `shard`, `reason`
+          where there: `queue_id`, `shard`, `reason`, `parked_topic` and `parked_queue`
     """
     count = rows.num_rows
     batch = rows.column("batch").to_pylist()
@@ -42,6 +45,7 @@ def units_of(
     size = rows.column("size_bytes").to_pylist()
     wire = rows.column("wire_bytes").to_pylist()
     reason = rows.column("reason").to_pylist() if "reason" in rows.column_names else [None] * count
+    parked = _parked(rows)
     queue = [_queue(rows, row, topic[row], queues) for row in range(count)]
 
     units: list[Unit] = []
@@ -53,7 +57,7 @@ def units_of(
             end += 1
         if batch[row] is None:
             if reason[row] is None:
-                units.append(Unit(row, 1, topic[row], queue[row], size[row]))
+                units.append(Unit(row, 1, topic[row], queue[row], size[row], parked[row]))
         else:
             complaint = _complaint(topic[row:end], queue[row:end], reason[row:end], batch[row])
             cuts = [row, end] if complaint else _cuts(wire, row, end, max_message_bytes)
@@ -83,6 +87,13 @@ def _queue(rows: pa.Table, row: int, topic: str | None, queues: Callable[[str], 
     ):
         return abs(shard) % queues(topic)  # |remainder| is the remainder of the absolute value
     return None
+
+
+def _parked(rows: pa.Table) -> list[tuple[str, int] | None]:
+    if "parked_topic" not in rows.column_names:
+        return [None] * rows.num_rows
+    topics, queues = rows.column("parked_topic").to_pylist(), rows.column("parked_queue").to_pylist()
+    return [None if topic is None else (topic, queue) for topic, queue in zip(topics, queues, strict=True)]
 
 
 def _complaint(topics: list, queues: list, reasons: list, name: str) -> str | None:

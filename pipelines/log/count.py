@@ -37,6 +37,10 @@ class CountedPiece:
     sizes             of its good rows in order, int32; None when they were not asked for
     rows_by_queue     rows whose queue is known
     turns             topic -> rows that take turns over its queues
+    parked            queue of the store's own -> rows parked there; each takes the turn of its topic too
+    parked_for        queue of a parked row's own topic -> rows, where the row says it
+    parked_turns      (topic, turn modulo its queues) -> parked rows that took that turn
+    wide              topic -> (good rows, their turns): parked rows whose REAL_QID may have more than one digit
     bad               (row, reason) of rows that cannot be put, the first of them
     bad_rows          how many there are
     arrival           (first, last, in order) of the arrival column; None when no row has one
@@ -51,6 +55,10 @@ class CountedPiece:
     sizes: np.ndarray | None = None
     rows_by_queue: Counter[Queue] = field(default_factory=Counter)
     turns: Counter[str] = field(default_factory=Counter)
+    parked: Counter[Queue] = field(default_factory=Counter)
+    parked_for: Counter[Queue] = field(default_factory=Counter)
+    parked_turns: Counter[Queue] = field(default_factory=Counter)
+    wide: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     bad: list[tuple[int, str]] = field(default_factory=list)
     bad_rows: int = 0
     arrival: tuple[int, int, bool] | None = None
@@ -59,7 +67,7 @@ class CountedPiece:
 
     @property
     def topics(self) -> set[str]:
-        return set(self.turns) | {topic for topic, _ in self.rows_by_queue}
+        return set(self.turns) | {topic for topic, _ in (*self.rows_by_queue, *self.parked_for)}
 
 
 class QueueNums(NamedTuple):
@@ -106,15 +114,14 @@ def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable
             sizes: list[np.ndarray] = []
             kept: list[pa.RecordBatch] = []
             for run in runs:
+                first_good_row = counted.good_rows
                 good = _count_rows(counted, run)
                 if "batch" in run.schema.names:
                     kept.append(run)
-                _count_queues(counted, run.filter(good) if good is not None else run, rules)
+                good_rows = run.filter(good) if good is not None else run
+                digits = _count_queues(counted, good_rows, rules, first_good_row)
                 if rules.with_sizes:
-                    taken = run.column("size_bytes")
-                    sizes.append(
-                        (taken.filter(good) if good is not None else taken).to_numpy(zero_copy_only=False)
-                    )
+                    sizes.append(good_rows.column("size_bytes").to_numpy(zero_copy_only=False) + digits)
             if any(run.column("batch").null_count < run.num_rows for run in kept):
                 _count_units(counted, pa.Table.from_batches(kept), rules)
             elif rules.with_sizes:
@@ -198,26 +205,86 @@ def _count_arrival(counted: CountedPiece, column: pa.Array) -> None:
     counted.arrival = (first, last, in_order)
 
 
-def _count_queues(counted: CountedPiece, run: pa.RecordBatch, rules: CountRules) -> None:
+def _count_queues(
+    counted: CountedPiece, run: pa.RecordBatch, rules: CountRules, first_row: int
+) -> np.ndarray | int:
+    """Count rows by queue; returns the bytes that REAL_QID takes beyond its first digit where the queue is known."""
     codes, topics = topic_codes(run.column("topic"))
     queue = chosen_queues(run, codes, topics, rules.queue_nums.of)
-    if queue is None:
+    parked = is_parked(run)
+    if queue is None and parked is None:
         for code, rows in enumerate(np.bincount(codes, minlength=len(topics)).tolist()):
             counted.turns[topics[code]] += rows
-        return
+        return 0
+    queue = np.full(len(codes), -1, np.int64) if queue is None else queue
     turning = queue < 0
+    if parked is not None:
+        said = parked & ~turning
+        counted.parked_for.update(rows_by_queue(codes[said], queue[said], topics))
+        _count_parked(counted, run, codes, topics, turning, parked, rules, first_row)
     for code, rows in enumerate(np.bincount(codes[turning], minlength=len(topics)).tolist()):
         if rows:
             counted.turns[topics[code]] += rows
-    pairs, rows_of = np.unique(codes[~turning].astype(np.int64) << 32 | queue[~turning], return_counts=True)
-    for pair, rows in zip(pairs.tolist(), rows_of.tolist(), strict=True):
-        counted.rows_by_queue[topics[pair >> 32], pair & 0xFFFFFFFF] += rows
+    own = ~turning if parked is None else ~turning & ~parked
+    counted.rows_by_queue.update(rows_by_queue(codes[own], queue[own], topics))
+    return 0 if parked is None else np.where(parked, further_digits(queue), 0)
+
+
+def _count_parked(
+    counted: CountedPiece,
+    run: pa.RecordBatch,
+    codes: np.ndarray,
+    topics: list[str],
+    turning: np.ndarray,
+    parked: np.ndarray,
+    rules: CountRules,
+    first_row: int,
+) -> None:
+    parked_codes, parked_topics = topic_codes(run.column("parked_topic").filter(pa.array(parked)))
+    parked_queues = run.column("parked_queue").to_numpy(zero_copy_only=False)[parked].astype(np.int64)
+    counted.parked.update(rows_by_queue(parked_codes, parked_queues, parked_topics))
+    for code, topic in enumerate(topics):
+        takes_turn = turning & (codes == code)
+        turns = counted.turns[topic] + np.arange(int(takes_turn.sum()))
+        parked_turns = turns[parked[takes_turn]]
+        if not len(parked_turns):
+            continue
+        queues = rules.queue_nums.of(topic)
+        counted.parked_turns.update(
+            {(topic, r): n for r, n in Counter((parked_turns % queues).tolist()).items()}
+        )
+        if queues > 10:
+            rows = first_row + np.flatnonzero(takes_turn & parked)
+            before = counted.wide.get(topic, (np.zeros(0, np.int64), np.zeros(0, np.int64)))
+            counted.wide[topic] = (np.r_[before[0], rows], np.r_[before[1], parked_turns])
+
+
+def is_parked(run: pa.RecordBatch) -> np.ndarray | None:
+    """Which rows are parked; None when none is."""
+    if "parked_topic" not in run.schema.names or run.column("parked_topic").null_count == run.num_rows:
+        return None
+    return pc.is_valid(run.column("parked_topic")).to_numpy(zero_copy_only=False)
+
+
+def rows_by_queue(codes: np.ndarray, queue: np.ndarray, topics: list[str]) -> dict[Queue, int]:
+    """Rows of each (topic, queue), the topics given by their codes."""
+    pairs, counts = np.unique(codes.astype(np.int64) << 32 | queue, return_counts=True)
+    return {
+        (topics[pair >> 32], pair & 0xFFFFFFFF): rows
+        for pair, rows in zip(pairs.tolist(), counts.tolist(), strict=True)
+    }
+
+
+def further_digits(queue: np.ndarray) -> np.ndarray:
+    """Decimal digits of queue numbers beyond the first; 0 for a queue that is not known, -1."""
+    return (np.floor(np.log10(np.maximum(queue, 1)) + 1e-9)).astype(np.int64)
 
 
 def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> None:
     """Batches need their rows together: the slim columns of one file."""
     counted.turns.clear()
-    counted.rows_by_queue.clear()
+    for queues in (counted.rows_by_queue, counted.parked, counted.parked_for, counted.parked_turns):
+        queues.clear()
     counted.units, bad = units_of(rows, rules.queue_nums.of, rules.max_message_bytes, rules.split_batches)
     counted.bad_rows += sum(end - start for start, end, _ in bad)
     for start, end, reason in bad:
@@ -229,7 +296,8 @@ def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> No
         if unit.queue_id is None:
             counted.turns[unit.topic] += 1
         else:
-            counted.rows_by_queue[unit.topic, unit.queue_id] += unit.rows
+            said = counted.rows_by_queue if unit.parked is None else counted.parked_for
+            said[unit.topic, unit.queue_id] += unit.rows
 
 
 def topic_codes(topics: pa.Array) -> tuple[np.ndarray, list[str]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -19,6 +20,8 @@ from pipelines.log.count import (
     Piece,
     Queue,
     chosen_queues,
+    further_digits,
+    is_parked,
     piece_runs,
     topic_codes,
 )
@@ -48,13 +51,14 @@ class PiecePlaces:
 
 @dataclass(frozen=True)
 class UnitPlaces:
-    """Arrays of one number a unit."""
+    """Arrays of one number a unit; `chosen_queue_ids` of its own topic, `queue_ids` where it is stored."""
 
     first_rows: np.ndarray
     end_rows: np.ndarray
     queue_ids: np.ndarray
     queue_offsets: np.ndarray
     physical_offsets: np.ndarray
+    chosen_queue_ids: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,13 @@ def place(
     places: dict[Piece, PiecePlaces] = {}
     place_of_next, log_offset, first_offset = from_place, head.next_offset, None
     for piece in pieces:
-        sizes = _unit_sizes(piece)
-        roll_units, roll_offsets, log_offset = _rolls(sizes, log_offset, segment_bytes)
+        chosen = _unit_queues(piece, turns, queue_nums)
+        sizes = _unit_sizes(piece, chosen, turns, queue_nums)
+        roll_units, roll_offsets, log_offset = rolls(sizes, log_offset, segment_bytes)
         if first_offset is None and len(sizes):
             first_offset = int(roll_offsets[0])
-        if piece.units is not None:
-            units = _place_units(piece, sizes, roll_units, roll_offsets, turns, next_offsets, queue_nums)
+        if chosen is not None:
+            units = _place_units(piece, sizes, chosen, roll_units, roll_offsets, next_offsets)
             places[piece.piece] = PiecePlaces(place_of_next, roll_units, roll_offsets, units=units)
         else:
             starts = _turn_queues(piece, turns, next_offsets, queue_nums)
@@ -123,14 +128,38 @@ def place(
     return Placement(places, queue_nums, from_place, place_of_next, rows, first_offset, head_after)
 
 
-def _unit_sizes(piece: CountedPiece) -> np.ndarray:
-    if piece.units is not None:
-        return np.array([unit.size_bytes for unit in piece.units], np.int64)
+def _unit_queues(
+    piece: CountedPiece, turns: dict[str, int], queue_nums: Mapping[str, int]
+) -> np.ndarray | None:
+    """The queue of each unit's own topic, for an input with batches; moves `turns` past them."""
+    if piece.units is None:
+        return None
+    queue_ids = []
+    for unit in piece.units:
+        queue_id = unit.queue_id
+        if queue_id is None:
+            queue_id = turns[unit.topic] % queue_nums[unit.topic]
+            turns[unit.topic] += 1
+        queue_ids.append(queue_id)
+    return np.array(queue_ids, np.int64)
+
+
+def _unit_sizes(
+    piece: CountedPiece, chosen: np.ndarray | None, turns: Mapping[str, int], queue_nums: Mapping[str, int]
+) -> np.ndarray:
+    """Sizes with all digits of the queue that a parked message keeps as REAL_QID."""
+    if piece.units is not None and chosen is not None:
+        sizes = np.array([unit.size_bytes for unit in piece.units], np.int64)
+        parked = np.array([unit.parked is not None for unit in piece.units], bool)
+        return sizes + np.where(parked, further_digits(chosen), 0)
     assert piece.sizes is not None, "pieces are placed from counts with sizes"
-    return piece.sizes.astype(np.int64)
+    sizes = piece.sizes.astype(np.int64)
+    for topic, (rows, taken) in piece.wide.items():
+        sizes[rows] += further_digits((turns[topic] + taken) % queue_nums[topic])
+    return sizes
 
 
-def _rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.ndarray, np.ndarray, int]:
+def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Where the running offset starts anew: (numbers of units, their offsets, the offset after the last)."""
     ends = np.cumsum(sizes)
     roll_units, roll_offsets = [], []
@@ -156,7 +185,9 @@ def _turn_queues(
 ) -> tuple[Mapping[str, int], Mapping[Queue, int]]:
     """Starts of a piece of single messages; moves `turns` and `next_offsets` past it."""
     turn_starts = {topic: turns[topic] for topic in piece.turns}
-    rows = Counter(piece.rows_by_queue)
+    rows = Counter(piece.rows_by_queue) + piece.parked
+    for (topic, turn), parked in piece.parked_turns.items():
+        rows[topic, (turns[topic] + turn) % queue_nums[topic]] -= parked
     for topic, taken in piece.turns.items():
         queues = queue_nums[topic]
         whole_rounds, rest = divmod(taken, queues)
@@ -173,27 +204,28 @@ def _turn_queues(
 def _place_units(
     piece: CountedPiece,
     sizes: np.ndarray,
+    chosen: np.ndarray,
     roll_units: np.ndarray,
     roll_offsets: np.ndarray,
-    turns: dict[str, int],
     next_offsets: Counter[Queue],
-    queue_nums: Mapping[str, int],
 ) -> UnitPlaces:
     units = piece.units or []
     queue_ids, queue_offsets = [], []
-    for unit in units:
-        queue_id = unit.queue_id
-        if queue_id is None:
-            queue_id = turns[unit.topic] % queue_nums[unit.topic]
-            turns[unit.topic] += 1
-        queue_ids.append(queue_id)
-        queue_offsets.append(next_offsets[unit.topic, queue_id])
-        next_offsets[unit.topic, queue_id] += unit.rows
+    for unit, chosen_queue in zip(units, chosen.tolist(), strict=True):
+        queue = unit.parked or (unit.topic, chosen_queue)
+        queue_ids.append(queue[1])
+        queue_offsets.append(next_offsets[queue])
+        next_offsets[queue] += unit.rows
     first_rows = np.array([unit.first_row for unit in units], np.int64)
     end_rows = np.array([unit.first_row + unit.rows for unit in units], np.int64)
     offsets = running_offsets(sizes, 0, roll_units, roll_offsets)
     return UnitPlaces(
-        first_rows, end_rows, np.array(queue_ids, np.int64), np.array(queue_offsets, np.int64), offsets
+        first_rows,
+        end_rows,
+        np.array(queue_ids, np.int64),
+        np.array(queue_offsets, np.int64),
+        offsets,
+        chosen,
     )
 
 
@@ -218,7 +250,7 @@ def running_offsets(
     return offsets
 
 
-PLACED = "place long, physical_offset long, queue_id int, queue_offset long"
+PLACED = "place long, physical_offset long, queue_id int, queue_offset long, chosen_queue_id int"
 
 
 def with_places(messages: DataFrame, placement: Placement, columns: Sequence[str]) -> DataFrame:
@@ -226,7 +258,8 @@ def with_places(messages: DataFrame, placement: Placement, columns: Sequence[str
 
     messages  the input, read as it was counted
     columns   the slim columns that were counted, `file_hash` and `block_start` first: only these cross to Python
-    adds      `place` (long, row of the input), `physical_offset` (long), `queue_id` (int), `queue_offset` (long)
+    adds      `place` (long, row of the input), `physical_offset` (long), `queue_id` (int), `queue_offset` (long),
+              `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked
     """
     placed = over_task(_placer(placement, list(columns)), PLACED, *[F.col(name) for name in columns])
     with_placed = messages.withColumn("placed", placed).drop("queue_id")
@@ -249,14 +282,14 @@ def _placer(
                     walkers[piece] = _Walker(placement.pieces[piece], placement.queue_nums)
                 parts.append(walkers[piece].step(batch.slice(start, end - start)))
             yield _struct(
-                [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 5
+                [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 6
             )
 
     return place_rows
 
 
 def _struct(arrays: list[np.ndarray]) -> pa.Array:
-    places, offsets, queue_ids, queue_offsets, good = arrays
+    places, offsets, queue_ids, queue_offsets, chosen, good = arrays
     bad = ~good.astype(bool)
     return pa.StructArray.from_arrays(
         [
@@ -264,8 +297,9 @@ def _struct(arrays: list[np.ndarray]) -> pa.Array:
             pa.array(offsets.astype(np.int64), mask=bad),
             pa.array(queue_ids.astype(np.int32), mask=bad),
             pa.array(queue_offsets.astype(np.int64), mask=bad),
+            pa.array(chosen.astype(np.int32), mask=bad),
         ],
-        names=["place", "physical_offset", "queue_id", "queue_offset"],
+        names=["place", "physical_offset", "queue_id", "queue_offset", "chosen_queue_id"],
     )
 
 
@@ -283,7 +317,7 @@ class _Walker:
         self.unit_offset = (-1, 0)
 
     def step(self, run: pa.RecordBatch) -> list[np.ndarray]:
-        """Place, physical offset, queue, queue offset and whether it is good, for each row."""
+        """Place, physical offset, queue, queue offset, queue of its own topic and whether it is good, for each row."""
         count = run.num_rows
         row_places = np.arange(count, dtype=np.int64) + (self.places.first_place + self.row)
         units = self.places.units
@@ -297,25 +331,31 @@ class _Walker:
         if reasons is None or reasons.null_count == count:
             return [*self._good_rows(run), np.ones(count, bool)]
         good = reasons.is_null().to_numpy(zero_copy_only=False)
-        result = [np.zeros(count, np.int64) for _ in range(3)]
+        result = [np.zeros(count, np.int64) for _ in range(4)]
         for whole, part in zip(result, self._good_rows(run.filter(pa.array(good))), strict=True):
             whole[good] = part
         return [*result, good]
 
     def _good_rows(self, run: pa.RecordBatch) -> list[np.ndarray]:
         sizes = run.column("size_bytes").to_numpy(zero_copy_only=False).astype(np.int64)
+        codes, topics = topic_codes(run.column("topic"))
+        chosen = chosen_queues(run, codes, topics, self.queue_nums.__getitem__)
+        turning = np.ones(len(codes), bool) if chosen is None else chosen < 0
+        chosen = np.empty(len(codes), np.int64) if chosen is None else chosen.copy()
+        chosen[turning] = self._take_turns(codes[turning], topics)
+        queue, parked = chosen, is_parked(run)
+        if parked is not None:
+            sizes = sizes + np.where(parked, further_digits(chosen), 0)
+            stored = pc.coalesce(run.column("parked_topic"), run.column("topic"))
+            codes, topics = topic_codes(stored)
+            queue = np.where(parked, run.column("parked_queue").to_numpy(zero_copy_only=False), chosen)
         offsets = running_offsets(
             sizes, self.good_row, self.places.roll_rows, self.places.roll_offsets, self.log_offset
         )
         if len(sizes):
             self.log_offset = int(offsets[-1] + sizes[-1])
             self.good_row += len(sizes)
-        codes, topics = topic_codes(run.column("topic"))
-        queue = chosen_queues(run, codes, topics, self.queue_nums.__getitem__)
-        turning = np.ones(len(codes), bool) if queue is None else queue < 0
-        queue = np.empty(len(codes), np.int64) if queue is None else queue.copy()
-        queue[turning] = self._take_turns(codes[turning], topics)
-        return [offsets, queue, self._take_offsets(codes, queue, topics)]
+        return [offsets, queue, self._take_offsets(codes, queue.astype(np.int64), topics), chosen]
 
     def _take_turns(self, codes: np.ndarray, topics: list[str]) -> np.ndarray:
         counts, before = count_before(codes)
@@ -345,7 +385,7 @@ class _Walker:
         good = (
             (unit >= 0) & (rows < units.end_rows[np.maximum(unit, 0)]) if len(units.first_rows) else unit >= 0
         )
-        offsets, queue, queue_offsets = (np.zeros(len(rows), np.int64) for _ in range(3))
+        offsets, queue, queue_offsets, chosen = (np.zeros(len(rows), np.int64) for _ in range(4))
         for number in np.flatnonzero(good).tolist():
             which = int(unit[number])
             carried = (
@@ -355,7 +395,8 @@ class _Walker:
             self.unit_offset = (which, carried + int(sizes[number]))
         queue[good] = units.queue_ids[unit[good]]
         queue_offsets[good] = units.queue_offsets[unit[good]] + rows[good] - units.first_rows[unit[good]]
-        return [offsets, queue, queue_offsets, good]
+        chosen[good] = units.chosen_queue_ids[unit[good]]
+        return [offsets, queue, queue_offsets, chosen, good]
 
 
 def count_before(codes: np.ndarray) -> tuple[dict[int, int], np.ndarray]:

@@ -40,6 +40,14 @@ def properties_map(properties: Column) -> Column:
     return F.map_from_entries(F.transform(kept, lambda piece: F.struct(_name(piece), _value(piece))))
 
 
+def without(properties: Column, *names: str) -> Column:
+    """The properties string without these names, each pair closed by its 0x02; pieces that are no pair vanish."""
+    kept = F.filter(
+        F.split(properties, PROPERTY_END), lambda piece: _is_whole(piece) & ~_name(piece).isin(*names)
+    )
+    return F.array_join(F.transform(kept, lambda piece: F.concat(piece, F.lit(PROPERTY_END))), "")
+
+
 def _is_whole(piece: Column) -> Column:
     name_end = F.instr(piece, NAME_END)
     return (name_end > 1) & (name_end < F.length(piece))

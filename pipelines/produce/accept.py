@@ -15,6 +15,7 @@ from pipelines.log.encode import (
     COMPRESSED,
     INNER_BATCH,
     TRANSACTION_BITS,
+    UNIQUE_KEY_HEX_DIGITS,
     UNIQUE_KEY_PROPERTY_BYTES,
     ZLIB,
     property_pair,
@@ -24,6 +25,7 @@ from pipelines.log.encode import (
 )
 from pipelines.log.hashing import java_hash
 from pipelines.log.properties import property_value
+from pipelines.produce.divert import diversion_complaints, may_divert, with_diversion
 from pipelines.produce.inputs import Input
 from pipelines.store.settings import Settings
 from pipelines.store.topics import SEND_FORBIDDEN
@@ -37,23 +39,10 @@ RESERVED_PROPERTIES = (
     "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_MULTI_QUEUE_OFFSET",
     "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
     "TIMER_ROLL_TIMES", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC",
-    "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#",
+    "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "TIMING-LIST",
 )  # fmt: skip
 
-# Columns and properties that ask for delay, a timer or a transaction.
-PARKING_COLUMNS = (
-    "delay_level", "delay_ms", "deliver_at_ms", "deliver_at_time", "deliver_through", "cancel_unique_key", "transaction",
-    "producer_group",
-)  # fmt: skip
-PARKING_PROPERTIES = (
-    "DELAY",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS",
-    "TIMER_DEL_UNIQKEY",
-    "TRAN_MSG",
-)
-
+TRANSACTION_ID = "__transactionId__"
 MAX_PROPERTIES_BYTES = 32_767
 MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
 
@@ -91,7 +80,8 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
     rows    the input as Input.read gives it
     adds    `stored_body`, `stored_properties` (without a UNIQ_KEY of the put's own), `makes_key` (whether it gets one),
             `stored_sys_flag`, `stored_born_host`, `size_bytes`, `wire_bytes`, and where the input has the columns:
-            `shard`; `reason` (null for a good row) unless `with_reasons` is False: known to be null for all rows
+            `shard`, what with_diversion adds (a parked row's size counts one digit for REAL_QID); `reason` (null for a
+            good row) unless `with_reasons` is False: known to be null for all rows
     """
     has = source.columns.__contains__
     settings = rules.settings
@@ -118,11 +108,16 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
             "stored_born_host": stored_born_host,
         }
     )
-    properties_bytes = F.octet_length("stored_properties") + F.when(
-        F.col("makes_key"), F.lit(UNIQUE_KEY_PROPERTY_BYTES)
-    ).otherwise(0)
-    body_bytes = F.coalesce(F.octet_length("stored_body"), F.lit(0))
     topic = F.coalesce(F.col("topic"), F.lit(""))
+    added_bytes = F.when(F.col("makes_key"), F.lit(UNIQUE_KEY_PROPERTY_BYTES)).otherwise(0)
+    if may_divert(source):
+        messages = messages.transform(with_diversion, source, settings, rules.now_ms).withColumn(
+            "transaction_key", _transaction_key(source)
+        )
+        added_bytes = added_bytes + _diverting_bytes()
+        topic = F.coalesce(F.col("parked_topic"), topic)
+    properties_bytes = F.octet_length("stored_properties") + added_bytes
+    body_bytes = F.coalesce(F.octet_length("stored_body"), F.lit(0))
     messages = messages.withColumns(
         {
             "size_bytes": size_bytes(topic, body_bytes, properties_bytes, born_host, store_ipv6),
@@ -141,6 +136,12 @@ _NUMBERS = {
     "queue_id": "int", "flag": "int", "sys_flag": "int", "delay_level": "int",
     "born_timestamp": "long", "arrival": "long", "delay_ms": "long", "deliver_at_ms": "long",
 }  # fmt: skip
+
+
+_TEXTS = (
+    "topic", "tags", "properties_raw", "unique_key", "batch", "born_host", "deliver_at_time", "cancel_unique_key",
+    "transaction", "producer_group",
+)  # fmt: skip
 
 
 def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
@@ -172,7 +173,9 @@ def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
         columns["properties"] = parsed
         is_wrong = F.col("properties").isNotNull() & parsed.isNull()
         wrong.append(F.when(is_wrong, F.lit("properties: expected an object of strings")))
-    for name in ("topic", "tags", "properties_raw", "unique_key", "batch", "born_host"):
+    if "deliver_through" in source.columns:
+        columns["deliver_through"] = _level_list_text(F.col("deliver_through"), types["deliver_through"])
+    for name in _TEXTS:
         if name in source.columns and types[name] != "string":
             columns[name] = F.col(name).cast("string")
     columns["bad_number"] = F.coalesce(*wrong) if wrong else F.lit(None).cast("string")
@@ -186,6 +189,13 @@ def _key_words(keys: Column, type_name: str) -> Column:
         words = F.try_variant_get(keys, "$", "array<string>")
         return F.coalesce(F.array_join(words, " "), F.try_variant_get(keys, "$", "string"))
     return keys.cast("string")
+
+
+def _level_list_text(levels: Column, type_name: str) -> Column:
+    """`8,7,12`, from text or from a list."""
+    if type_name.startswith("array"):
+        return F.array_join(levels.cast("array<string>"), ",")
+    return F.regexp_replace(levels.cast("string"), r"^\s*\[|\]\s*$", "")
 
 
 def _shard(key: Column, type_name: str) -> tuple[Column, Column]:
@@ -239,6 +249,50 @@ def _makes_key(source: Input) -> Column:
     return makes
 
 
+def _transaction_key(source: Input) -> Column:
+    """The unique key a half message already has; null when it has none, or the put makes it."""
+    keys = []
+    given = _given_key(source)
+    if given is not None:
+        keys.append(given)
+    if "properties_raw" in source.columns:
+        keys.append(property_value(F.col("properties_raw"), "UNIQ_KEY"))
+    return F.coalesce(*keys) if keys else F.lit(None).cast("string")
+
+
+def _diverting_bytes() -> Column:
+    """Bytes of the properties that parking adds, REAL_QID with one digit."""
+    key_bytes = F.when(F.col("makes_key"), F.lit(UNIQUE_KEY_HEX_DIGITS)).otherwise(
+        F.octet_length("transaction_key")
+    )
+    transaction = F.when(
+        F.col("is_half") & (key_bytes > 0), key_bytes + len(f"{TRANSACTION_ID}\x01\x02")
+    ).otherwise(0)
+    queue = F.when(F.col("parked_topic").isNotNull(), F.lit(len("REAL_QID\x010\x02"))).otherwise(0)
+    return F.octet_length("diverting_pairs") + transaction + queue
+
+
+def final_properties(source: Input, unique_key: Column) -> Column:
+    """The properties string of a placed message.
+
+    unique_key  what the put makes for a row that has none
+    needs       what `accepted` adds, and `chosen_queue_id` (int): the queue of its own topic
+    """
+    makes_key = F.col("makes_key")
+    made = F.when(makes_key, property_pair("UNIQ_KEY", unique_key)).otherwise(F.lit(""))
+    stored = F.concat("stored_properties", made)
+    if not may_divert(source):
+        return F.when(makes_key, stored).otherwise(F.col("stored_properties"))
+    queue = F.when(
+        F.col("parked_topic").isNotNull(), property_pair("REAL_QID", F.col("chosen_queue_id").cast("string"))
+    ).otherwise(F.lit(""))
+    key = F.when(makes_key, unique_key).otherwise(F.col("transaction_key"))
+    transaction = F.when(
+        F.col("is_half"), property_pair(TRANSACTION_ID, F.coalesce(key, F.lit("")))
+    ).otherwise(F.lit(""))
+    return F.concat(stored, "diverting_pairs", queue, transaction)
+
+
 def _stored_properties(source: Input) -> Column:
     pairs = []
     if "tags" in source.columns:
@@ -270,7 +324,8 @@ def _complaints(source: Input, rules: AcceptRules, properties_bytes: Column) -> 
     complaints += _topic_complaints(rules)
     complaints += _body_complaints(source, rules)
     complaints += _property_complaints(source)
-    complaints += _parking_complaints(source)
+    if may_divert(source):
+        complaints += diversion_complaints(source, rules.settings, rules.now_ms)
     if has("queue_id"):
         complaints += _queue_complaints(rules)
     if rules.needs_sharding_key:
@@ -413,25 +468,6 @@ def _property_complaints(source: Input) -> list[Column]:
                     ),
                 )
             )
-    return complaints
-
-
-def _parking_complaints(source: Input) -> list[Column]:
-    """Delay, timer and transaction columns: refused rather than stored as if they had not been asked for."""
-    refused = "%s asks for delay, a timer or a transaction, which this version of put_messages does not do"
-    complaints = []
-    for name in PARKING_COLUMNS:
-        if name in source.columns:
-            text = F.col(name).cast("string")
-            asks = text.isNotNull() & ~F.lower(text).isin("", "false", "0")
-            complaints.append(F.when(asks, F.lit(refused % name)))
-    if "properties" in source.columns:
-        asks = F.array_contains(F.map_keys("properties"), "TIMER_DEL_UNIQKEY")
-        complaints.append(F.when(asks, F.lit(refused % "property TIMER_DEL_UNIQKEY")))
-    if "properties_raw" in source.columns:
-        for name in PARKING_PROPERTIES:
-            asks = property_value(F.col("properties_raw"), name).isNotNull()
-            complaints.append(F.when(asks, F.lit(refused % f"property {name} in properties_raw")))
     return complaints
 
 

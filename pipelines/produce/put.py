@@ -14,9 +14,12 @@ from pyspark.sql import functions as F
 
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
+from pipelines.log.park import is_parking_topic, real_place
 from pipelines.log.place import Placement, place, segment_of, with_places
-from pipelines.produce.accept import AcceptRules, accepted
+from pipelines.log.properties import without
+from pipelines.produce.accept import AcceptRules, accepted, final_properties
 from pipelines.produce.arrange import arrange
+from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
 from pipelines.produce.inputs import Input
 from pipelines.produce.selectors import Selector
 from pipelines.store.errors import BadInput
@@ -37,7 +40,16 @@ COUNT_AT_ONCE_BYTES = 8 * 1024**3
 ROWS_BETWEEN_BOUNDS = 100_000
 
 _SLIM = ("file_hash", "block_start", "topic", "size_bytes")
-_SLIM_OPTIONAL = ("queue_id", "shard", "batch", "wire_bytes", "arrival", "reason")
+_SLIM_OPTIONAL = (
+    "queue_id",
+    "shard",
+    "batch",
+    "wire_bytes",
+    "arrival",
+    "parked_topic",
+    "parked_queue",
+    "reason",
+)
 
 
 class BadRow(NamedTuple):
@@ -131,6 +143,8 @@ class Put:
             has.add("shard")
         if self._has_reasons:
             has.add("reason")
+        if may_divert(self.source):
+            has |= {"parked_topic", "parked_queue"}
         return [*_SLIM, *[name for name in _SLIM_OPTIONAL if name in has]]
 
     @property
@@ -188,7 +202,7 @@ class Put:
         """Topics to whose queues some row asks for one too many: topic -> queues."""
         overrun = {}
         for piece in self.pieces:
-            for topic, queue_id in piece.rows_by_queue:
+            for topic, queue_id in (*piece.rows_by_queue, *piece.parked_for):
                 config = self.topic_config(topic)
                 queues = max(config.read_queue_nums, config.write_queue_nums)
                 if queue_id >= queues:
@@ -246,10 +260,7 @@ class Put:
         """Rows of the commit log for a placement."""
         has = self.source.columns.__contains__
         unique_key = F.upper(F.md5(F.concat(F.lit(f"{self.batch_id}:"), F.col("place").cast("string"))))
-        made = F.concat(F.lit("UNIQ_KEY\x01"), unique_key, F.lit("\x02"))
-        properties = F.when(F.col("makes_key"), F.concat("stored_properties", made)).otherwise(
-            F.col("stored_properties")
-        )
+        store_timestamp = F.lit(placement.head.last_store_timestamp)
         columns = {
             "segment": segment_of(F.col("physical_offset"), self.settings.segment_bytes),
             "flag": F.coalesce(F.col("flag"), F.lit(0)) if has("flag") else F.lit(0),
@@ -259,18 +270,26 @@ class Put:
             if has("born_timestamp")
             else F.lit(now_ms),
             "born_host": F.col("stored_born_host"),
-            "store_timestamp": F.lit(placement.head.last_store_timestamp),
+            "store_timestamp": store_timestamp,
             "store_host": F.lit(self.settings.store_host),
             "reconsume_times": F.lit(0),
             "prepared_transaction_offset": F.lit(0),
             "body": F.col("stored_body"),
-            "properties": properties,
+            "properties": final_properties(self.source, unique_key),
             "append_seq": F.lit(placement.head.append_seq),
             "append_id": F.lit(f"{self.batch_id}:{placement.from_place}-{placement.to_place}"),
             **{
                 name: F.lit(None) for name in ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
             },
         }
+        if may_divert(self.source):
+            is_parked = F.col("parked_topic").isNotNull()
+            further_digits = F.length(F.col("chosen_queue_id").cast("string")) - 1
+            columns |= {
+                "topic": F.coalesce("parked_topic", "topic"),
+                "size_bytes": F.col("size_bytes") + F.when(is_parked, further_digits).otherwise(0),
+                "due_ms": F.coalesce(F.col("due_at_ms"), store_timestamp + F.col("due_after_ms")),
+            }
         placed = self.placed(placement)
         if self.bad_rows:
             placed = placed.where(F.col("physical_offset").isNotNull())
@@ -322,10 +341,12 @@ EMPTY_HEAD = LogHead(-1, 0, 0, 0)
 class Appender:
     """Plans the appends of a put, one after the other, and remembers what it knows of the log between them."""
 
-    def __init__(self, put: Put, now_ms: int) -> None:
+    def __init__(self, put: Put, now_ms: int, at: Snapshot, done: set[tuple[int, int]]) -> None:
+        """`done`: rows of the input that the log has as of `at`."""
         self.put = put
         self.now_ms = now_ms
         self._known: tuple[LogHead, set[tuple[int, int]]] | None = None
+        self._found = (at.number(COMMITLOG), done)
         self._done: set[tuple[int, int]] = set()
 
     def plan(self, at: Snapshot, first_place: int, pieces: Sequence[CountedPiece]) -> Plan:
@@ -374,7 +395,10 @@ class Appender:
     def _look(self, at: Snapshot) -> tuple[LogHead, set[tuple[int, int]]]:
         if self._known is not None and self._known[0].append_seq == at.number(COMMITLOG):
             return self._known
-        return read_head(at), appended_spans(at, self.put.batch_id)
+        number, done = self._found
+        if number != at.number(COMMITLOG):
+            done = appended_spans(at, self.put.batch_id)
+        return read_head(at), done
 
     def appended(self, placement: Placement) -> None:
         """Remember an append of our own: unless others come in between, the next one need not look."""
@@ -421,16 +445,21 @@ def expect_same_content(at: Snapshot, put: Put, spans: set[tuple[int, int]]) -> 
     if rows != end:
         raise refusal
     placement = place(put.with_sizes(pieces), 0, EMPTY_HEAD, put.settings.segment_bytes, put.queue_nums, 0)
-    there = _content(put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
+    there = _content(put, put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
     is_mine = F.col("append_id").isin([f"{put.batch_id}:{first}-{to}" for first, to in spans])
-    if there != _content(at.read(COMMITLOG).where(is_mine)):
+    if there != _content(put, at.read(COMMITLOG).where(is_mine)):
         raise refusal
 
 
-def _content(rows: DataFrame) -> tuple:
+def _content(put: Put, rows: DataFrame) -> tuple:
     """Count and sum of hashes of what the input says, leaving out what the append decides."""
-    own_key = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02$", "")
-    row_hash = F.xxhash64("topic", "size_bytes", "body_crc", "flag", own_key)
+    topic, size = F.col("topic"), F.col("size_bytes")
+    own = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02$", "")
+    if may_divert(put.source):
+        real_topic, _ = real_place(F.col("properties"))
+        topic, size = F.when(is_parking_topic(topic), real_topic).otherwise(topic), F.lit(0)
+        own = without(F.col("properties"), *GAINED_BY_PARKING)
+    row_hash = F.xxhash64(topic, size, "body_crc", "flag", own)
     found = rows.agg(F.count("*"), F.sum(row_hash.cast("decimal(38,0)"))).first()
     assert found is not None
     return tuple(found)
@@ -445,8 +474,8 @@ def session_with_splits(spark: SparkSession, source: Input, whole_files: bool) -
     for name, value in spark.conf.getAll.items():
         if spark.conf.isModifiable(name):
             mine.conf.set(name, value)
-    sixteenth = source.size_bytes // 16
-    split_bytes = 2**40 if whole_files else min(max(sixteenth, 8 * 1024**2), 128 * 1024**2)
+    eighth = -(-source.size_bytes // 8)
+    split_bytes = 2**40 if whole_files else min(max(eighth, 8 * 1024**2), 128 * 1024**2)
     mine.conf.set("spark.sql.files.maxPartitionBytes", str(split_bytes))
     mine.conf.set("spark.sql.files.minPartitionNum", "1")  # else a part of the input would get smaller splits
     return mine

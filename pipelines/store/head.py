@@ -49,6 +49,10 @@ class LogHead:
 
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any."""
+    return at.once("head", lambda: _read_head(at))
+
+
+def _read_head(at: Snapshot) -> LogHead:
     at.number(QUEUE_BOUNDS)  # pinned before the log: bounds may be older than the log, never newer
     # A row a queue, and two for the log: a few bytes each.
     found = at.read(QUEUE_BOUNDS).collect()

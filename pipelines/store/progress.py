@@ -13,7 +13,7 @@ from schemas import COMMITLOG, PROGRESS, Table
 
 def covered(at: Snapshot, table: Table) -> int:
     """The last append of the log that a derived table has followed; -1 before the first."""
-    return covered_by(at, [table])[table.name]
+    return at.once(f"covered {table.name}", lambda: covered_by(at, [table])[table.name])
 
 
 def covered_by(at: Snapshot, tables: Iterable[Table]) -> dict[str, int]:
@@ -40,7 +40,7 @@ def _greatest(at: Snapshot, table: Table) -> DataFrame:
 
 def read_progress(at: Snapshot) -> dict[str, int]:
     """What is remembered of every follower; a row each."""
-    return {row.follower: row.append_seq for row in at.read(PROGRESS).collect()}
+    return at.once("progress", lambda: {row.follower: row.append_seq for row in at.read(PROGRESS).collect()})
 
 
 def progress_write(at: Snapshot, followed: Mapping[str, int]) -> Write:

@@ -1,7 +1,7 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -11,6 +11,9 @@ from schemas import Table
 
 if TYPE_CHECKING:
     from pipelines.store.store import Store
+
+
+T = TypeVar("T")
 
 
 class Snapshot:
@@ -23,6 +26,7 @@ class Snapshot:
     def __init__(self, store: "Store") -> None:
         self.store = store
         self._pinned: dict[str, DeltaSnapshot] = {}
+        self._known: dict[str, Any] = {}
 
     def version(self, table: Table) -> int:
         """The version of the table that this snapshot reads."""
@@ -43,6 +47,13 @@ class Snapshot:
 
     def file_count(self, table: Table) -> int:
         return self._pin(table).file_count
+
+    def once(self, name: str, find_out: Callable[[], T]) -> T:
+        """What is asked several times of the same pinned versions, found out once."""
+        if name not in self._known:
+            self._known[name] = find_out()
+        found: T = self._known[name]
+        return found
 
     def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
         """A write that adds rows, valid only while this snapshot's number of the table is the newest."""

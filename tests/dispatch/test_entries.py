@@ -4,11 +4,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipelines.dispatch.entries import (
-    claims_of,
     consume_queue_entries,
     message_index_entries,
-    parked_messages,
 )
+from pipelines.log.claims import claims_of
+from pipelines.log.park import parked_messages
 from tests.dispatch.log_rows import log_rows, properties
 
 LEVELS_MS = (1_000, 5_000)

@@ -126,9 +126,21 @@ REFUSED = {
     "host": ({"topic": "T", "body": "", "born_host": "nowhere"}, "born_host is nowhere; expected ip:port"),
     "transaction bits": ({"topic": "T", "body": "", "sys_flag": 4}, "sys_flag has transaction bits"),
     "unknown column": ({"topic": "T", "body": "", "tagz": "x"}, "unknown column tagz"),
-    "delay": ({"topic": "T", "body": "", "delay_level": 3}, "delay_level asks for delay"),
-    "transaction": ({"topic": "T", "body": "", "transaction": True}, "transaction asks for delay"),
-    "delay in raw": ({"topic": "T", "body": "", "properties_raw": "DELAY\x013\x02"}, "property DELAY in properties_raw"),
+    "delay no number": ({"topic": "T", "body": "", "delay_level": "x"}, "delay_level is x; expected a whole number"),
+    "transaction alone": ({"topic": "T", "body": "", "transaction": True}, "producer_group is missing"),
+    "delayed half": (
+        {"topic": "T", "body": "", "transaction": True, "producer_group": "p", "delay_level": 1},
+        "a transactional message cannot be delayed or timed",
+    ),
+    "delay no number in raw": ({"topic": "T", "body": "", "properties_raw": "DELAY\x01x\x02"}, "property DELAY is x"),
+    "no time of day": ({"topic": "T", "body": "", "deliver_at_time": "24:00:00"}, 'deliver_at_time is "24:00:00"'),
+    "no level list": ({"topic": "T", "body": "", "deliver_through": "6;3"}, 'deliver_through is "6;3"; expected level'),
+    "level and list": ({"topic": "T", "body": "", "delay_level": 1, "deliver_through": "6"}, "are given together"),
+    "cancel without time": ({"topic": "T", "body": "", "cancel_unique_key": "U"}, "cancel_unique_key needs deliver_at_ms"),
+    "cancel of the past": (
+        {"topic": "T", "body": "", "cancel_unique_key": "U", "deliver_at_ms": 1}, "that message is due already",
+    ),
+    "delay in a batch": ({"topic": "T", "body": "", "delay_level": 1, "batch": "b"}, "a message of a batch cannot be"),
 }  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Delayed and timed messages: waiting through levels, and back to their topics when they are due."""

@@ -1,0 +1,314 @@
+"""Deliver: bring parked messages back to their own topics when they are due, each once.
+
+docs/rocketmq/delay-retry-transaction.md 1.3 to 1.5, 2.3, 2.4 and 3. What is due is asked of `parked`, which is laid out by
+due time, and of the appends it has not seen. What of it has been settled is told by its claim; what an imported broker had
+settled, by its floors and by the rows it delivered.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.delay.level_lists import levels_of, rest_of
+from pipelines.dispatch.entries import message_index_entries
+from pipelines.log.claims import SETTLE, Span, lies_in, spans_of, spans_of_offsets, unclaimed
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
+from pipelines.log.encode import property_pair
+from pipelines.log.park import (
+    LEVEL_LIST,
+    clamped_level,
+    delayed_properties,
+    level_delay_ms,
+    parked_messages,
+    real_place,
+)
+from pipelines.log.properties import property_value, without
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
+from pipelines.store.progress import covered, progress_write, read_progress
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from schemas import COMMITLOG, FLOORS, MESSAGE_INDEX, PARKED
+
+# In `progress`: all that was due at the clock, of appends up to the number, is settled.
+SEEN_APPENDS, SEEN_CLOCK = "deliver", "deliver:clock_ms"
+
+IMPORTED = "import:"
+DELIVER, HOP = "deliver", "hop"
+WAITING_KINDS = ("schedule", "timer")
+# Waiting rows looked at together for the time of the next one.
+NEXT_DUE_PAGE = 1_000
+
+
+Place = tuple[int, int]  # (due_ms, physical_offset)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What earlier runs have settled: everything due at `clock_ms` of the appends up to `append_seq`."""
+
+    append_seq: int
+    clock_ms: int
+
+
+def plan_deliver(
+    at: Snapshot, now_ms: int, run_id: str, after: Place | None = None, limit: int = COPIES_OF_AN_APPEND
+) -> Plan:
+    """Append copies of what is due and not settled, in the order (due_ms, physical_offset), at most `limit` of them.
+
+    after  the place where an earlier append of the same run stopped
+
+    The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a place
+    to go), `stopped` (the place up to which all is settled; None when that is all).
+    """
+    candidates = due_messages(at, now_ms, seen(at))
+    if after is not None:
+        due, offset = F.col("due_ms"), F.col("source_offset")
+        candidates = candidates.where((due > after[0]) | ((due == after[0]) & (offset > after[1])))
+    spans = spans_of(candidates)
+    if not spans:
+        return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
+    waiting = unclaimed(at, candidates, spans).orderBy("due_ms", "source_offset").limit(limit)
+    decided = with_rules(at, waiting, spans).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
+    places = decided.sort_by([("due_ms", "ascending"), ("source_offset", "ascending")])
+    chosen = decided.filter(pc.invert(decided.column("is_settled")))
+    chosen = pa.table(
+        {
+            "source_offset": chosen.column("source_offset"),
+            "order": chosen.column("due_ms"),
+            "kind": chosen.column("kind"),
+            "claim": pa.array([SETTLE] * chosen.num_rows, pa.string()),
+        }
+    )
+    levels = at.store.settings.delay_levels_ms
+    planned = plan_copies(at, chosen, lambda rows: delivered_copies(rows, now_ms, levels), now_ms, run_id)
+    writes = list(planned.writes)
+    stopped = None
+    if decided.num_rows == limit:
+        stopped = (places.column("due_ms")[-1].as_py(), places.column("source_offset")[-1].as_py())
+    else:
+        writes.append(progress_write(at, {SEEN_APPENDS: at.number(COMMITLOG), SEEN_CLOCK: now_ms}))
+    by_purpose = planned.rows_by_purpose
+    return Plan(
+        tuple(writes),
+        {
+            "delivered": by_purpose.get(DELIVER, 0),
+            "hops": by_purpose.get(HOP, 0),
+            "skipped": decided.num_rows - sum(by_purpose.values()),
+            "stopped": stopped,
+        },
+    )
+
+
+def seen(at: Snapshot) -> Seen:
+    remembered = read_progress(at)
+    return Seen(remembered.get(SEEN_APPENDS, -1), remembered.get(SEEN_CLOCK, -(2**62)))
+
+
+def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
+    """Parked rows that are due now and that earlier runs have not settled, or may have: claims tell.
+
+    Columns: `segment`, `source_offset`, `due_ms`, `kind`, `real_topic`, `unique_key`, `cancels`, `claim`.
+    """
+    waits = F.col("kind").isin(*WAITING_KINDS)
+    is_new = (F.col("due_ms") > since.clock_ms) | (F.col("append_seq") > since.append_seq)
+    due = parked_rows(at, is_new & (F.col("due_ms") <= now_ms)).where(waits)
+    return due.unionByName(_too_far(at, now_ms, since)).select(*_to_settle())
+
+
+def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
+    """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
+    followed = covered(at, PARKED)
+    derived = at.read(PARKED).where(condition)
+    if followed >= at.number(COMMITLOG):
+        return derived
+    later = at.read(COMMITLOG).where((F.col("append_seq") > followed) & F.col("due_ms").isNotNull())
+    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))
+
+
+def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
+    """Rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
+
+    That is so after the clock went back, and for an import whose level table was another one. Else no row need be looked
+    at: none was stored later than now.
+    """
+    is_scheduled = (
+        (F.col("topic") == SCHEDULE_TOPIC) & F.col("due_ms").isNotNull() & (F.col("due_ms") > now_ms)
+    )
+    scheduled = at.read(COMMITLOG).where(is_scheduled)
+    if read_head(at).last_store_timestamp <= now_ms:
+        is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(IMPORTED)
+        scheduled = scheduled.where(is_new_import)
+    delay = level_delay_ms(F.col("queue_id") + 1, at.store.settings.delay_levels_ms)
+    return parked_messages(scheduled.where(F.col("due_ms") > now_ms + delay))
+
+
+def with_rules(at: Snapshot, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
+    """Add `is_settled`: whether a rule says that nothing is to be delivered, without a claim (design of the log).
+
+    A timer that was cancelled in its slot, and its cancel; a row on its way to the half topic; one without a topic to go
+    to; what an imported broker had delivered.
+    """
+    is_cancel = (F.col("kind") == "timer") & F.col("cancels").isNotNull()
+    goes_nowhere = F.col("real_topic").isNull() | (F.col("real_topic") == HALF_TOPIC)
+    cancelled = rows.where(is_cancel).select(
+        "due_ms", F.col("cancels").alias("names"), F.lit(True).alias("is_cancelled")
+    )
+    named = F.concat(F.col("real_topic"), F.lit("+"), F.col("unique_key"))
+    rows = rows.withColumn("names", F.when(F.col("kind") == "timer", named)).join(
+        cancelled.distinct(), ["due_ms", "names"], "left"
+    )
+    settled = is_cancel | goes_nowhere | F.coalesce("is_cancelled", F.lit(False))
+    floors = at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()})
+    if not floors:
+        return rows.withColumn("is_settled", settled)
+    delivered = delivered_before_import(at, rows, spans, floors).select(
+        "source_offset", F.lit(True).alias("is_back")
+    )
+    return rows.join(delivered, "source_offset", "left").withColumn(
+        "is_settled", settled | F.coalesce("is_back", F.lit(False))
+    )
+
+
+def delivered_before_import(
+    at: Snapshot, rows: DataFrame, spans: Sequence[Span], floors: Mapping[str, int]
+) -> DataFrame:
+    """Those of `rows` that an imported broker had delivered: below its floors, or back in their topic when due.
+
+    rows  `source_offset`, `due_ms`, `kind`, `real_topic`, `unique_key`
+    """
+    imported = (
+        at.read(COMMITLOG)
+        .where(lies_in("physical_offset", spans) & F.col("append_id").startswith(IMPORTED))
+        .select(F.col("physical_offset").alias("source_offset"), "queue_id", "queue_offset")
+    )
+    of_import = rows.select("source_offset", "due_ms", "kind", "real_topic", "unique_key").join(
+        imported, "source_offset"
+    )
+    below = F.lit(False)
+    for follower, position in floors.items():
+        if follower.startswith("schedule:"):
+            level = F.col("queue_id") + 1 == int(follower.removeprefix("schedule:"))
+            below = below | ((F.col("kind") == "schedule") & level & (F.col("queue_offset") < position))
+    slot = F.col("due_ms") - at.store.settings["timerPrecisionMs"]
+    below = below | (
+        (F.col("kind") == "timer")
+        & (F.col("queue_offset") < floors.get("timer:queue_offset", 0))
+        & (slot < floors.get("timer:read_time_ms", 0))
+    )
+    return (
+        of_import.where(below)
+        .select("source_offset")
+        .unionByName(_back_in_topic(at, of_import.where(~below)))
+    )
+
+
+def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
+    """Rows of which a later row of their real topic has the unique key, stored when they were due or later."""
+    followed = covered(at, MESSAGE_INDEX)
+    entries = at.read(MESSAGE_INDEX).where(F.col("append_seq") <= followed)
+    if followed < at.number(COMMITLOG):
+        entries = entries.unionByName(
+            message_index_entries(at.read(COMMITLOG).where(F.col("append_seq") > followed))
+        )
+    entry, row = entries.alias("entry"), rows.alias("row")
+    is_back = (
+        (F.col("entry.topic") == F.col("row.real_topic"))
+        & (F.col("entry.key") == F.col("row.unique_key"))
+        & (F.col("entry.physical_offset") > F.col("row.source_offset"))
+        & (F.col("entry.store_timestamp") >= F.col("row.due_ms"))
+    )
+    return row.join(entry, is_back, "left_semi").select("source_offset")
+
+
+def delivered_copies(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> DataFrame:
+    """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
+
+    rows  rows of the log with `order`, `kind`, `claim`; one without REAL_TOPIC or REAL_QID gives no copy
+
+    A list goes on from when its last level was due, also when no run came by then; levels that are past by now are passed.
+    """
+    properties = F.col("properties")
+    topic, queue_id = real_place(properties)
+    now = F.lit(now_ms)
+    steps = rows.withColumns(
+        {
+            "real_topic": topic,
+            "real_queue_id": queue_id,
+            "left_levels": F.coalesce(
+                F.when(F.col("topic") == SCHEDULE_TOPIC, levels_of(property_value(properties, LEVEL_LIST))),
+                F.array().cast("array<int>"),
+            ),
+        }
+    ).where(F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull())
+    delays = F.transform(F.col("left_levels"), lambda level: level_delay_ms(level, levels_ms))
+    steps = steps.withColumn(
+        "left_due_ms",
+        F.transform(
+            delays,
+            lambda _, place: (
+                F.least(F.col("due_ms"), now)
+                + F.aggregate(
+                    F.slice(delays, 1, place + 1), F.lit(0).cast("long"), lambda total, delay: total + delay
+                )
+            ),
+        ),
+    )
+    passed = F.array_position(F.transform(F.col("left_due_ms"), lambda due: due > now), F.lit(True)).cast(
+        "int"
+    )
+    steps = steps.withColumn("hop", passed)  # number of the level to wait for, from 1; 0 when none is left
+    is_hop = F.col("hop") > 0
+    level = clamped_level(F.get("left_levels", F.col("hop") - 1), levels_ms)
+    hopping = delayed_properties(
+        properties,
+        level,
+        rest_of(F.col("left_levels"), F.col("hop")),
+        F.col("real_topic"),
+        F.col("real_queue_id"),
+    )
+    timed = F.concat(
+        without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
+        property_pair("TIMER_ENQUEUE_MS", F.col("store_timestamp").cast("string")),
+        property_pair("TIMER_DEQUEUE_MS", now.cast("string")),
+    )
+    return copies_of(
+        steps.withColumn("purpose", F.when(is_hop, HOP).otherwise(DELIVER)),
+        {
+            "topic": F.when(is_hop, SCHEDULE_TOPIC).otherwise(F.col("real_topic")),
+            "queue_id": F.when(is_hop, level - 1).otherwise(F.col("real_queue_id")),
+            "properties": F.when(is_hop, hopping)
+            .when(F.col("topic") == TIMER_TOPIC, timed)
+            .when(F.size("left_levels") > 0, without(properties, LEVEL_LIST))
+            .otherwise(properties),
+            "due_ms": F.when(is_hop, F.get("left_due_ms", F.col("hop") - 1)),
+        },
+    )
+
+
+def next_due_ms(at: Snapshot, now_ms: int) -> int | None:
+    """When the next waiting message is due, after now; None when none waits."""
+    after = now_ms
+    while True:
+        waiting = parked_rows(at, F.col("due_ms") > after).where(F.col("kind").isin(*WAITING_KINDS))
+        page = waiting.orderBy("due_ms").limit(NEXT_DUE_PAGE).select(*_to_settle()).toArrow()
+        if not page.num_rows:
+            return None
+        spans = spans_of_offsets(page.column("source_offset").to_numpy())
+        left = with_rules(at, unclaimed(at, at.store.spark.createDataFrame(page), spans), spans)
+        found = left.where(~F.col("is_settled")).agg(F.min("due_ms").alias("due_ms")).toArrow()
+        due_ms: int | None = found.column("due_ms")[0].as_py()
+        if due_ms is not None:
+            return due_ms
+        after = pc.max(page.column("due_ms")).as_py()
+
+
+def _to_settle() -> list[Column]:
+    """Of a parked row: what tells whether it is settled."""
+    offset = F.col("physical_offset").alias("source_offset")
+    names = ("segment", "due_ms", "kind", "real_topic", "unique_key", "cancels")
+    return [offset, F.lit(SETTLE).alias("claim"), *[F.col(name) for name in names]]

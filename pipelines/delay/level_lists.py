@@ -1,0 +1,100 @@
+"""Level lists: a wait put together from several delay levels, one after the other.
+
+docs/rocketmq/delay-retry-transaction.md 3, with the corrections of 3.5.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+DAY_SECONDS = 86_400
+
+
+@cache
+def decomposition(seconds: int, levels_ms: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Levels that together wait so many seconds of one day: seconds first, then minutes, then hours; None if none do.
+
+    Largest levels first within each part: with the table of 3.1 these are the lists of 3.2.
+
+    >>> decomposition(62, (1_000, 60_000))
+    (1, 1, 2)
+    """
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    levels: list[int] = []
+    for part_ms in (left * 1000, minutes * 60_000, hours * 3_600_000):
+        for delay, level in sorted(
+            ((delay, level) for level, delay in enumerate(levels_ms, 1)), key=lambda d: -d[0]
+        ):
+            while 0 < delay <= part_ms:
+                levels.append(level)
+                part_ms -= delay
+        if part_ms:
+            return None
+    return tuple(levels)
+
+
+def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[str | None], list[str | None]]:
+    """For each second, minute and hour of a day its levels, each followed by a comma; None where the table has none."""
+
+    def text(seconds: int) -> str | None:
+        levels = decomposition(seconds, levels_ms)
+        return None if levels is None else "".join(f"{level}," for level in levels)
+
+    return (
+        [text(second) for second in range(60)],
+        [text(minute * 60) for minute in range(60)],
+        [text(hour * 3600) for hour in range(24)],
+    )
+
+
+def seconds_until(time_of_day: Column, now_ms: int) -> Column:
+    """Whole seconds from now until the next time it is `HH:mm:ss` in the session's time zone; null for no such time.
+
+    A time that is now is zero seconds away, one a second ago is a day less a second (3.3).
+    """
+    # Of the clock's hands: to_timestamp of the time alone would depend on today's date.
+    parts = [F.regexp_extract(time_of_day, TIME_OF_DAY_PATTERN, group).try_cast("int") for group in (1, 2, 3)]
+    asked = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    now = F.timestamp_millis(F.lit(now_ms))
+    passed = F.hour(now) * 3600 + F.minute(now) * 60 + F.second(now)
+    return F.pmod(asked - passed, F.lit(DAY_SECONDS))
+
+
+TIME_OF_DAY_PATTERN = r"^([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])$"
+
+
+def list_until(seconds: Column, levels_ms: Sequence[int]) -> Column:
+    """The level list, each level followed by a comma, that waits so many seconds; null where the table has none."""
+    parts = lists_of_parts(tuple(levels_ms))
+    places = (seconds % 60, F.floor(seconds / 60) % 60, F.floor(seconds / 3600))
+    return F.concat(
+        *[
+            F.get(F.array(*[F.lit(text) for text in texts]), place.cast("int"))
+            for texts, place in zip(parts, places, strict=True)
+        ]
+    )
+
+
+def levels_of(text: Column) -> Column:
+    """The levels of a list as array<int>: a comma at the end is no level; null for anything but whole numbers over 0."""
+    trimmed = F.regexp_replace(F.regexp_replace(text, r"\s", ""), ",$", "")
+    levels = F.transform(F.split(trimmed, ","), lambda level: level.try_cast("int"))
+    is_list = trimmed.rlike(LIST_PATTERN)
+    return F.when(trimmed == "", F.array().cast("array<int>")).when(is_list, levels)
+
+
+LIST_PATTERN = r"^0*[1-9][0-9]{0,8}(,0*[1-9][0-9]{0,8})*$"
+
+
+def rest_of(levels: Column, taken: Column) -> Column:
+    """What is left of a list after its first levels, as it is stored: each followed by a comma; empty when consumed."""
+    left = F.slice(levels, taken + 1, F.size(levels))
+    return F.array_join(F.transform(left, lambda level: F.concat(level.cast("string"), F.lit(","))), "")
+
+
+def is_time_of_day(text: str) -> bool:
+    return re.fullmatch(TIME_OF_DAY_PATTERN.strip("^$"), text) is not None

@@ -1,0 +1,97 @@
+"""Claims: what has been taken of which row. A derived row is known by (source_offset, claim), unique in the log.
+
+Every feature asks in one way whether something is still to be had: `unclaimed`.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.store.progress import covered
+from pipelines.store.snapshot import Snapshot
+from schemas import CLAIMS, COMMITLOG
+
+SETTLE = "settle"
+MARK = "mark"
+
+# Parts of the log that a condition names one by one; more are joined to their neighbours.
+SPANS_NAMED = 200
+
+Span = tuple[int, int]  # offsets from the first to the last, both included
+
+
+def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None) -> DataFrame:
+    """Those of `rows` whose claim nobody has taken, in the claims table or in appends it has not seen.
+
+    rows   `source_offset` (long), `claim` (string) and whatever else
+    spans  where the sources lie in the log, so that only claims on these parts are looked at; None: anywhere
+    """
+    taken = claims_taken(at)
+    if spans is not None:
+        taken = taken.where(lies_in("source_offset", spans))
+    return rows.join(taken.select("source_offset", "claim"), ["source_offset", "claim"], "left_anti")
+
+
+def claims_taken(at: Snapshot) -> DataFrame:
+    """Every claim up to the snapshot: the columns of `claims`."""
+    followed = covered(at, CLAIMS)
+    derived = at.read(CLAIMS)
+    if followed >= at.number(COMMITLOG):
+        return derived
+    return derived.where(F.col("append_seq") <= followed).unionByName(
+        claims_of(at.read(COMMITLOG).where(F.col("append_seq") > followed))
+    )
+
+
+def claims_of(log: DataFrame) -> DataFrame:
+    """One row per log row that claims something of the row it was made from, with the columns of `claims`."""
+    return log.where(F.col("claim").isNotNull()).select(*CLAIMS.names)
+
+
+def spans_of(places: DataFrame, column: str = "source_offset") -> list[Span]:
+    """Where rows lie in the log, few spans of it; empty when there are no rows.
+
+    places  `segment` (long) and the column with physical offsets
+    """
+    by_segment = places.groupBy("segment").agg(F.min(column).alias("first"), F.max(column).alias("last"))
+    # A row a segment.
+    return joined_spans([(row["first"], row["last"]) for row in by_segment.collect()])
+
+
+def joined_spans(spans: Sequence[Span], named: int = SPANS_NAMED) -> list[Span]:
+    """The same spans in order, the nearest joined until they are few.
+
+    >>> joined_spans([(90, 99), (0, 4), (6, 9)], named=2)
+    [(0, 9), (90, 99)]
+    """
+    ordered = sorted(spans)
+    if len(ordered) <= named:
+        return ordered
+    gaps = np.array([after[0] - before[1] for before, after in pairwise(ordered)])
+    kept = sorted((np.argpartition(-gaps, named - 2)[: named - 1] + 1).tolist()) if named > 1 else []
+    edges = [0, *kept, len(ordered)]
+    return [
+        (ordered[first][0], max(span[1] for span in ordered[first:end])) for first, end in pairwise(edges)
+    ]
+
+
+def spans_of_offsets(offsets: np.ndarray) -> list[Span]:
+    """Where some offsets lie, few spans of the log."""
+    ordered = np.unique(offsets)
+    if not len(ordered):
+        return []
+    gaps = np.diff(ordered)
+    cuts = np.sort(np.argsort(-gaps, kind="stable")[: SPANS_NAMED - 1]) + 1
+    firsts, lasts = ordered[np.r_[0, cuts]], ordered[np.r_[cuts - 1, len(ordered) - 1]]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def lies_in(column: str, spans: Sequence[Span]) -> Column:
+    """Whether an offset lies in one of the spans; Delta and Parquet skip what lies in none."""
+    inside = F.lit(False)
+    for first, last in spans:
+        inside = inside | F.col(column).between(first, last)
+    return inside

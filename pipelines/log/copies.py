@@ -1,0 +1,214 @@
+"""Copies: rows of the log made from rows of the log, each with its lineage (docs/rocketmq/delay-retry-transaction.md 0).
+
+Deliver, send back, redrive, end and check of transactions all read rows, make changed copies and append them. Which rows
+and what of them is worked out first, in few bytes a row; bodies are read once, when the copies are written.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.claims import lies_in, spans_of_offsets
+from pipelines.log.encode import (
+    BORN_HOST_IPV6,
+    FIXED_BYTES,
+    IPV6_EXTRA_BYTES,
+    STORE_HOST_IPV6,
+    V1_TOPIC_CHARS,
+)
+from pipelines.log.place import count_before, rolls, running_offsets, segment_of
+from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
+from pipelines.store.plan import Write
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG
+
+# Copies of one append: a few bytes of each are on the driver, and a lost race makes them anew.
+COPIES_OF_AN_APPEND = 1_000_000
+BYTES_OF_A_FILE = 128 * 1024 * 1024
+ROWS_BETWEEN_BOUNDS = 100_000
+
+# What a copy takes over from its source unless it says otherwise.
+KEPT = (
+    "flag",
+    "sys_flag",
+    "born_timestamp",
+    "born_host",
+    "store_host",
+    "reconsume_times",
+    "properties",
+    "topic",
+    "queue_id",
+)
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """Copies placed behind the head: the writes that append them, how many of each purpose, and the head after them."""
+
+    writes: tuple[Write, ...]
+    rows_by_purpose: Mapping[str, int]
+    head: LogHead
+
+
+def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """Copies of rows of the log, without their places.
+
+    chosen   rows of the log joined with what was decided about them: `claim`, `purpose`, `order`, and `rank` (int) where
+             one source has several copies
+    columns  what is not as in the source: any of KEPT, `due_ms` or `due_after_ms` (after the append), `body`,
+             `prepared_transaction_offset`
+    """
+    topic = columns.get("topic", F.col("topic"))
+    properties = columns.get("properties", F.col("properties"))
+    if "body" in columns:
+        body, body_bytes = columns["body"], F.octet_length(columns["body"])
+    else:
+        body, body_bytes = F.col("body"), _body_bytes()
+    sys_flag = columns.get("sys_flag", F.col("sys_flag"))
+    given = {
+        **{name: columns.get(name, F.col(name)).alias(name) for name in KEPT},
+        "prepared_transaction_offset": columns.get("prepared_transaction_offset", F.lit(0)).cast("long"),
+        "body": body,
+        "due_ms": columns.get("due_ms", F.lit(None)).cast("long"),
+        "due_after_ms": columns.get("due_after_ms", F.lit(None)).cast("long"),
+        "size_bytes": record_bytes(sys_flag, topic, body_bytes, F.octet_length(properties)),
+        "source_offset": F.col("physical_offset"),
+        "origin_offset": F.coalesce("origin_offset", "physical_offset"),
+        "purpose": F.col("purpose"),
+        "claim": F.col("claim"),
+        "order": F.col("order"),
+        "rank": F.col("rank") if "rank" in chosen.columns else F.lit(0),
+    }
+    return chosen.select(*[column.alias(name) for name, column in given.items()])
+
+
+def record_bytes(sys_flag: Column, topic: Column, body_bytes: Column, properties_bytes: Column) -> Column:
+    """Length of a record whose sys_flag says what its hosts are (docs/rocketmq/store.md 1.3, 1.4, 1.6)."""
+    hosts = reduce(
+        lambda total, bit: total + F.when(sys_flag.bitwiseAND(bit) != 0, IPV6_EXTRA_BYTES).otherwise(0),
+        (BORN_HOST_IPV6, STORE_HOST_IPV6),
+        F.lit(FIXED_BYTES),
+    )
+    v2 = F.when(F.length(topic) > V1_TOPIC_CHARS, 1).otherwise(0)
+    return (hosts + v2 + F.octet_length(topic) + body_bytes + properties_bytes).cast("int")
+
+
+def _body_bytes() -> Column:
+    """Length of a log row's body, told from its size: bodies need not be read."""
+    without = record_bytes(F.col("sys_flag"), F.col("topic"), F.lit(0), F.octet_length("properties"))
+    return F.col("size_bytes") - without
+
+
+def plan_copies(
+    at: Snapshot,
+    chosen: pa.Table,
+    copy: Callable[[DataFrame], DataFrame],
+    now_ms: int,
+    append_id: str,
+) -> CopyPlan:
+    """Append copies of `chosen` rows behind the head, in their `order`; a row whose copy is not made any more has none.
+
+    chosen  a row a copy: `source_offset` (int64), what was decided about it; at most COPIES_OF_AN_APPEND
+    copy    from rows of the log joined with `chosen` to their copies, through `copies_of`
+    """
+    head = read_head(at)
+    spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
+    if not spans:
+        return CopyPlan((), {}, head)
+    spark = at.store.spark
+    decided = F.broadcast(spark.createDataFrame(chosen)).withColumnRenamed("source_offset", "physical_offset")
+    segment_bytes = at.store.settings.segment_bytes
+    log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)
+    copies = copy(log.join(decided, "physical_offset"))
+    slim = copies.select(
+        "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose"
+    ).toArrow()
+    if not slim.num_rows:
+        return CopyPlan((), {}, head)
+    placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
+    files = max(1, -(-int(pa.compute.sum(slim.column("size_bytes")).as_py()) // BYTES_OF_A_FILE))
+    rows = _log_rows(
+        copies, spark.createDataFrame(placed), after, segment_bytes, append_id, files, head.next_offset
+    )
+    writes = [at.append(COMMITLOG, rows)]
+    if (
+        after.append_seq - head.bounds_append_seq >= APPENDS_BETWEEN_BOUNDS
+        or slim.num_rows >= ROWS_BETWEEN_BOUNDS
+    ):
+        writes.append(bounds_write(at, after))
+    counts = slim.column("purpose").value_counts().to_pylist()
+    return CopyPlan(tuple(writes), {count["values"]: count["counts"] for count in counts}, after)
+
+
+def _placed(
+    slim: pa.Table, head: LogHead, segment_bytes: int, store_timestamp: int
+) -> tuple[pa.Table, LogHead]:
+    """Where each copy goes, by (source_offset, rank), and the head after all of them."""
+    ordered = slim.sort_by([("order", "ascending"), ("source_offset", "ascending"), ("rank", "ascending")])
+    sizes = ordered.column("size_bytes").to_numpy().astype(np.int64)
+    roll_rows, roll_offsets, next_offset = rolls(sizes, head.next_offset, segment_bytes)
+    offsets = running_offsets(sizes, 0, roll_rows, roll_offsets)
+    topics = ordered.column("topic").combine_chunks().dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    queue = topics.indices.to_numpy().astype(np.int64) << 32 | ordered.column("queue_id").to_numpy()
+    pairs, codes = np.unique(queue, return_inverse=True)
+    counts, before = count_before(codes)
+    following, least = dict(head.next_queue_offsets), dict(head.min_queue_offsets)
+    starts = np.zeros(len(pairs), np.int64)
+    for code, pair in enumerate(pairs.tolist()):
+        key = (names[pair >> 32], pair & 0xFFFFFFFF)
+        starts[code] = following.get(key, 0)
+        following[key] = following.get(key, 0) + counts[code]
+        least.setdefault(key, 0)
+    table = pa.table(
+        {
+            "source_offset": ordered.column("source_offset"),
+            "rank": ordered.column("rank"),
+            "physical_offset": offsets,
+            "queue_offset": starts[codes] + before,
+        }
+    )
+    after = replace(
+        head,
+        append_seq=head.append_seq + 1,
+        next_offset=next_offset,
+        last_store_timestamp=store_timestamp,
+        next_queue_offsets=following,
+        min_queue_offsets=least,
+    )
+    return table, after
+
+
+def _log_rows(
+    copies: DataFrame,
+    places: DataFrame,
+    head: LogHead,
+    segment_bytes: int,
+    append_id: str,
+    files: int,
+    first_offset: int,
+) -> DataFrame:
+    """Rows of the commit log, in few files that each hold one part of the append in order."""
+    store_timestamp = F.lit(head.last_store_timestamp)
+    columns = {
+        "segment": segment_of(F.col("physical_offset"), segment_bytes),
+        "body_crc": F.crc32("body").bitwiseAND(F.lit(0x7FFFFFFF).cast("long")),
+        "store_timestamp": store_timestamp,
+        "append_seq": F.lit(head.append_seq),
+        "append_id": F.lit(append_id),
+        "due_ms": F.coalesce(F.col("due_ms"), store_timestamp + F.col("due_after_ms")),
+    }
+    types = {column.name: column.dataType for column in COMMITLOG.columns}
+    placed = copies.join(F.broadcast(places), ["source_offset", "rank"])
+    part = -(-(head.next_offset - first_offset) // files)
+    file = F.floor((F.col("physical_offset") - first_offset) / part).cast("int")
+    return (
+        placed.repartitionById(files, file)
+        .sortWithinPartitions("physical_offset")
+        .select(*[columns.get(name, F.col(name)).cast(types[name]).alias(name) for name in COMMITLOG.names])
+    )

@@ -1,0 +1,1 @@
+"""Half messages: held until their producer commits, rolls back, or does not answer."""

@@ -1,0 +1,91 @@
+"""Level lists: docs/rocketmq/delay-retry-transaction.md 3; vectors of its section 9 by number."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.delay.level_lists import (
+    DAY_SECONDS,
+    decomposition,
+    levels_of,
+    list_until,
+    rest_of,
+    seconds_until,
+)
+from pipelines.store.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+
+LEVELS_OF_3_1 = (
+    "1s 3s 5s 7s 9s 10s 20s 30s 40s 50s 1m 3m 5m 7m 9m 10m 20m 30m 40m 50m "
+    "1h 3h 5h 7h 9h 11h 13h 15h 17h 19h 21h 23h"
+)
+TABLE = delay_levels_ms(LEVELS_OF_3_1)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("seconds", "levels"),
+    [
+        (9_860, (7, 19, 12, 11, 21, 21)),  # vector 18
+        (86_399, (10, 5, 20, 15, 32)),  # vector 19
+        (82_128, (9, 4, 1, 19, 14, 11, 31, 21)),
+        (2, (1, 1)),
+        (0, ()),
+        (30, (8,)),  # vector 20
+    ],
+)
+def test_vectors_18_to_20_lists_of_the_table_of_3_1(seconds: int, levels: tuple[int, ...]) -> None:
+    assert decomposition(seconds, TABLE) == levels
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("table", [LEVELS_OF_3_1, DEFAULT_DELAY_LEVELS])
+def test_every_second_of_a_day_is_the_sum_of_its_levels(table: str) -> None:
+    levels_ms = delay_levels_ms(table)
+    for seconds in range(0, DAY_SECONDS, 7):
+        levels = decomposition(seconds, levels_ms)
+        assert levels is not None
+        assert sum(levels_ms[level - 1] for level in levels) == seconds * 1000
+
+
+@pytest.mark.quick
+def test_a_table_without_seconds_has_no_list_for_some_times() -> None:
+    assert decomposition(90, delay_levels_ms("1m 5m")) is None
+    assert decomposition(120, delay_levels_ms("1m 5m")) == (1, 1)
+
+
+def test_lists_in_spark_are_those_of_the_plain_function(spark: SparkSession) -> None:
+    rows = spark.range(0, DAY_SECONDS, 997).select(
+        "id",
+        list_until(F.col("id"), TABLE).alias("text"),
+        levels_of(list_until(F.col("id"), TABLE)).alias("levels"),
+    )
+    for row in rows.collect():
+        assert tuple(row.levels) == decomposition(row.id, TABLE)
+
+
+def test_vector_20_and_21_times_of_day_and_lists_with_and_without_a_comma_at_the_end(
+    spark: SparkSession,
+) -> None:
+    def until(now: int, time: str) -> int | None:
+        # now: seconds of the day, 2023-11-14 in UTC
+        row = spark.range(1).select(seconds_until(F.lit(time), 1_699_920_000_000 + now * 1000 + 999)).first()
+        return None if row is None else row[0]
+
+    assert until(23 * 3600 + 59 * 60 + 30, "00:00:00") == 30
+    assert until(9 * 3600 + 1, "09:00:00") == DAY_SECONDS - 1
+    assert until(9 * 3600, "09:00:00") == 0
+    assert until(9 * 3600 + 45 * 60 + 50, "12:30:10") == 9_860
+    assert until(0, "12:30:75") is None
+
+    texts = ["6,3,", "6,3", " 8, 7,12", "", ",", "6;3", "0,1", "-1", "x", "3,,4"]
+    found = {
+        row.text: (row.levels, row.rest)
+        for row in spark.createDataFrame([(text,) for text in texts], "text string")
+        .withColumn("levels", levels_of(F.col("text")))
+        .withColumn("rest", rest_of(F.col("levels"), F.lit(1)))
+        .collect()
+    }
+    assert found["6,3,"] == found["6,3"] == ([6, 3], "3,")
+    assert found[" 8, 7,12"] == ([8, 7, 12], "7,12,")
+    assert found[""] == found[","] == ([], "")
+    assert all(found[text][0] is None for text in ("6;3", "0,1", "-1", "x", "3,,4"))
