@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
+from pipelines.log.python_code import load_function
 from pipelines.produce.accept import AcceptRules
 from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
@@ -18,7 +20,6 @@ from pipelines.produce.put import (
     appended_spans,
     expect_same_content,
 )
-from pipelines.produce.selectors import load_selector
 from pipelines.store.errors import BadInput
 from pipelines.store.head import read_head
 from pipelines.store.topics import plan_make_topics, read_topics
@@ -46,9 +47,20 @@ def put_messages(
     split_batches: Annotated[
         bool, typer.Option("--split-batches", help="Cut a batch that is over maxMessageSize.")
     ] = False,
+    local_transaction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME", help="Run this for each half message put, and end it by its answer."
+        ),
+    ] = None,
 ) -> dict[str, Any]:
     """Accept messages into the log."""
-    return put_input(run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches)
+    execute = load_function("--local-transaction", local_transaction) if local_transaction else None
+    counts = put_input(run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches)
+    if execute is not None:
+        counts |= run_local_transactions(run, counts.pop("batch_id"), execute)
+        counts["next_offset"] = read_head(run.store.snapshot()).next_offset
+    return {name: count for name, count in counts.items() if name != "batch_id"}
 
 
 def put_input(
@@ -64,7 +76,9 @@ def put_input(
     """Put an input into the run's store; the counts of put_messages."""
     _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
     python_selector = selector not in ("round_robin", "hash")
-    select = load_selector(selector) if python_selector and selector != "random" else None
+    select = None
+    if python_selector and selector != "random":
+        select = load_function("--selector", selector, "round_robin, hash, random or ")
     if batch_id is not None and not re.fullmatch(r"[\w.:@/+-]{1,200}", batch_id):
         raise BadInput(f"--batch-id is {batch_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
     store = run.store
@@ -120,6 +134,7 @@ def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str,
         "rejected": rejected,
         **counts,
         "send_status": "SEND_OK",
+        "batch_id": put.batch_id,
     }
 
 

@@ -29,6 +29,7 @@ def run_cycle(
     if input_ is not None:
         counts["put_messages"] = put_input(run, input_, format_, batch_id, on_bad)
         put = counts["put_messages"]
+        put.pop("batch_id")
         run.say(
             f"put: {put['appended']:,} messages appended, {put['already']:,} were there already, "
             f"{put['rejected']:,} rejected; the log ends at byte {put['next_offset']:,}"

@@ -132,6 +132,16 @@ def commitlake(spark: SparkSession) -> Callable[..., JobRun]:
     return lambda *arguments: run_job([str(argument) for argument in arguments])
 
 
+@pytest.fixture
+def life(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> Callable[..., Any]:
+    """`life(messageDelayLevel="1s 5s")`: a fresh store with these settings whose clock is set by hand."""
+    from tests.life import Life
+
+    return lambda **settings: Life(commitlake, new_store(**settings), tmp_path)
+
+
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     return path

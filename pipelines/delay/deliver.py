@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delay.level_lists import levels_of, rest_of
 from pipelines.dispatch.entries import message_index_entries
-from pipelines.log.claims import SETTLE, Span, lies_in, spans_of, spans_of_offsets, unclaimed
+from pipelines.log.claims import SETTLE, Span, lies_in, spans_of_offsets, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import property_pair
 from pipelines.log.park import (
@@ -69,12 +69,10 @@ def plan_deliver(
     if after is not None:
         due, offset = F.col("due_ms"), F.col("source_offset")
         candidates = candidates.where((due > after[0]) | ((due == after[0]) & (offset > after[1])))
-    spans = spans_of(candidates)
-    if not spans:
+    chunk = candidates.orderBy("due_ms", "source_offset").limit(limit).toArrow()  # some forty bytes a row
+    if not chunk.num_rows:
         return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
-    waiting = unclaimed(at, candidates, spans).orderBy("due_ms", "source_offset").limit(limit)
-    decided = with_rules(at, waiting, spans).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
-    places = decided.sort_by([("due_ms", "ascending"), ("source_offset", "ascending")])
+    decided = with_rules(at, chunk).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
     chosen = decided.filter(pc.invert(decided.column("is_settled")))
     chosen = pa.table(
         {
@@ -84,12 +82,15 @@ def plan_deliver(
             "claim": pa.array([SETTLE] * chosen.num_rows, pa.string()),
         }
     )
-    levels = at.store.settings.delay_levels_ms
-    planned = plan_copies(at, chosen, lambda rows: delivered_copies(rows, now_ms, levels), now_ms, run_id)
+    settings = at.store.settings
+    levels, precision_ms = settings.delay_levels_ms, settings["timerPrecisionMs"]
+    planned = plan_copies(
+        at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id
+    )
     writes = list(planned.writes)
     stopped = None
-    if decided.num_rows == limit:
-        stopped = (places.column("due_ms")[-1].as_py(), places.column("source_offset")[-1].as_py())
+    if chunk.num_rows == limit:
+        stopped = (chunk.column("due_ms")[-1].as_py(), chunk.column("source_offset")[-1].as_py())
     else:
         writes.append(progress_write(at, {SEEN_APPENDS: at.number(COMMITLOG), SEEN_CLOCK: now_ms}))
     by_purpose = planned.rows_by_purpose
@@ -112,12 +113,12 @@ def seen(at: Snapshot) -> Seen:
 def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     """Parked rows that are due now and that earlier runs have not settled, or may have: claims tell.
 
-    Columns: `segment`, `source_offset`, `due_ms`, `kind`, `real_topic`, `unique_key`, `cancels`, `claim`.
+    Columns: those of to_settle.
     """
     waits = F.col("kind").isin(*WAITING_KINDS)
     is_new = (F.col("due_ms") > since.clock_ms) | (F.col("append_seq") > since.append_seq)
     due = parked_rows(at, is_new & (F.col("due_ms") <= now_ms)).where(waits)
-    return due.unionByName(_too_far(at, now_ms, since)).select(*_to_settle())
+    return due.unionByName(_too_far(at, now_ms, since)).select(*to_settle())
 
 
 def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
@@ -147,22 +148,22 @@ def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     return parked_messages(scheduled.where(F.col("due_ms") > now_ms + delay))
 
 
-def with_rules(at: Snapshot, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
-    """Add `is_settled`: whether a rule says that nothing is to be delivered, without a claim (design of the log).
+def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
+    """Those of some parked rows that nobody has claimed, with `is_settled`: whether a rule says they are, without a claim.
 
-    A timer that was cancelled in its slot, and its cancel; a row on its way to the half topic; one without a topic to go
-    to; what an imported broker had delivered.
+    chunk  rows with the columns of to_settle
+
+    Settled by rule: a timer that was cancelled in its slot, and its cancel; a row on its way to the half topic; one
+    without a topic to go to; what an imported broker had delivered.
     """
-    is_cancel = (F.col("kind") == "timer") & F.col("cancels").isNotNull()
-    goes_nowhere = F.col("real_topic").isNull() | (F.col("real_topic") == HALF_TOPIC)
+    spans = spans_of_offsets(chunk.column("source_offset").to_numpy())
+    rows = unclaimed(at, at.store.spark.createDataFrame(chunk), spans)
+    is_cancel = F.col("cancels").isNotNull()
     cancelled = rows.where(is_cancel).select(
-        "due_ms", F.col("cancels").alias("names"), F.lit(True).alias("is_cancelled")
+        "due_ms", F.col("cancels").alias("named"), F.lit(True).alias("is_cancelled")
     )
-    named = F.concat(F.col("real_topic"), F.lit("+"), F.col("unique_key"))
-    rows = rows.withColumn("names", F.when(F.col("kind") == "timer", named)).join(
-        cancelled.distinct(), ["due_ms", "names"], "left"
-    )
-    settled = is_cancel | goes_nowhere | F.coalesce("is_cancelled", F.lit(False))
+    rows = rows.join(cancelled.distinct(), ["due_ms", "named"], "left")
+    settled = is_cancel | F.col("goes_nowhere") | F.coalesce("is_cancelled", F.lit(False))
     floors = at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()})
     if not floors:
         return rows.withColumn("is_settled", settled)
@@ -179,16 +180,21 @@ def delivered_before_import(
 ) -> DataFrame:
     """Those of `rows` that an imported broker had delivered: below its floors, or back in their topic when due.
 
-    rows  `source_offset`, `due_ms`, `kind`, `real_topic`, `unique_key`
+    rows  `source_offset`, `due_ms`, `kind`
     """
+    properties = F.col("properties")
     imported = (
         at.read(COMMITLOG)
         .where(lies_in("physical_offset", spans) & F.col("append_id").startswith(IMPORTED))
-        .select(F.col("physical_offset").alias("source_offset"), "queue_id", "queue_offset")
+        .select(
+            F.col("physical_offset").alias("source_offset"),
+            "queue_id",
+            "queue_offset",
+            property_value(properties, "REAL_TOPIC").alias("real_topic"),
+            property_value(properties, "UNIQ_KEY").alias("unique_key"),
+        )
     )
-    of_import = rows.select("source_offset", "due_ms", "kind", "real_topic", "unique_key").join(
-        imported, "source_offset"
-    )
+    of_import = rows.select("source_offset", "due_ms", "kind").join(imported, "source_offset")
     below = F.lit(False)
     for follower, position in floors.items():
         if follower.startswith("schedule:"):
@@ -225,7 +231,9 @@ def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     return row.join(entry, is_back, "left_semi").select("source_offset")
 
 
-def delivered_copies(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> DataFrame:
+def delivered_copies(
+    rows: DataFrame, now_ms: int, levels_ms: Sequence[int], precision_ms: int = 1_000
+) -> DataFrame:
     """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
 
     rows  rows of the log with `order`, `kind`, `claim`; one without REAL_TOPIC or REAL_QID gives no copy
@@ -271,9 +279,10 @@ def delivered_copies(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> 
         F.col("real_topic"),
         F.col("real_queue_id"),
     )
+    enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
-        property_pair("TIMER_ENQUEUE_MS", F.col("store_timestamp").cast("string")),
+        property_pair("TIMER_ENQUEUE_MS", enqueued.cast("string")),
         property_pair("TIMER_DEQUEUE_MS", now.cast("string")),
     )
     return copies_of(
@@ -295,20 +304,31 @@ def next_due_ms(at: Snapshot, now_ms: int) -> int | None:
     after = now_ms
     while True:
         waiting = parked_rows(at, F.col("due_ms") > after).where(F.col("kind").isin(*WAITING_KINDS))
-        page = waiting.orderBy("due_ms").limit(NEXT_DUE_PAGE).select(*_to_settle()).toArrow()
+        page = waiting.orderBy("due_ms").limit(NEXT_DUE_PAGE).select(*to_settle()).toArrow()
         if not page.num_rows:
             return None
-        spans = spans_of_offsets(page.column("source_offset").to_numpy())
-        left = with_rules(at, unclaimed(at, at.store.spark.createDataFrame(page), spans), spans)
-        found = left.where(~F.col("is_settled")).agg(F.min("due_ms").alias("due_ms")).toArrow()
+        left = with_rules(at, page).where(~F.col("is_settled"))
+        found = left.agg(F.min("due_ms").alias("due_ms")).toArrow()
         due_ms: int | None = found.column("due_ms")[0].as_py()
         if due_ms is not None:
             return due_ms
         after = pc.max(page.column("due_ms")).as_py()
 
 
-def _to_settle() -> list[Column]:
-    """Of a parked row: what tells whether it is settled."""
-    offset = F.col("physical_offset").alias("source_offset")
-    names = ("segment", "due_ms", "kind", "real_topic", "unique_key", "cancels")
-    return [offset, F.lit(SETTLE).alias("claim"), *[F.col(name) for name in names]]
+def to_settle() -> list[Column]:
+    """Of a parked row what tells whether it is settled, in few bytes.
+
+    `source_offset`, `claim`, `due_ms`, `kind`, `goes_nowhere` (boolean), `named` (of a timer: hash of the name a cancel
+    knows it by), `cancels` (of a timer: hash of the name it cancels)
+    """
+    is_timer = F.col("kind") == "timer"
+    name = F.concat(F.col("real_topic"), F.lit("+"), F.col("unique_key"))
+    return [
+        F.col("physical_offset").alias("source_offset"),
+        F.lit(SETTLE).alias("claim"),
+        F.col("due_ms"),
+        F.col("kind"),
+        (F.col("real_topic").isNull() | (F.col("real_topic") == HALF_TOPIC)).alias("goes_nowhere"),
+        F.when(is_timer & name.isNotNull(), F.xxhash64(name)).alias("named"),
+        F.when(is_timer & F.col("cancels").isNotNull(), F.xxhash64("cancels")).alias("cancels"),
+    ]

@@ -60,15 +60,13 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
 
     chosen   rows of the log joined with what was decided about them: `claim`, `purpose`, `order`, and `rank` (int) where
              one source has several copies
-    columns  what is not as in the source: any of KEPT, `due_ms` or `due_after_ms` (after the append), `body`,
-             `prepared_transaction_offset`
+    columns  what is not as in the source: any of KEPT, `due_ms` or `due_after_ms` (after the append),
+             `prepared_transaction_offset`, `body` and `body_bytes`
     """
     topic = columns.get("topic", F.col("topic"))
     properties = columns.get("properties", F.col("properties"))
-    if "body" in columns:
-        body, body_bytes = columns["body"], F.octet_length(columns["body"])
-    else:
-        body, body_bytes = F.col("body"), _body_bytes()
+    body = columns.get("body", F.col("body"))
+    body_bytes = columns.get("body_bytes", kept_body_bytes())
     sys_flag = columns.get("sys_flag", F.col("sys_flag"))
     given = {
         **{name: columns.get(name, F.col(name)).alias(name) for name in KEPT},
@@ -98,7 +96,7 @@ def record_bytes(sys_flag: Column, topic: Column, body_bytes: Column, properties
     return (hosts + v2 + F.octet_length(topic) + body_bytes + properties_bytes).cast("int")
 
 
-def _body_bytes() -> Column:
+def kept_body_bytes() -> Column:
     """Length of a log row's body, told from its size: bodies need not be read."""
     without = record_bytes(F.col("sys_flag"), F.col("topic"), F.lit(0), F.octet_length("properties"))
     return F.col("size_bytes") - without

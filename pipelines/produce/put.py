@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
@@ -406,6 +406,12 @@ class Appender:
         self._known = (placement.head, done)
 
 
+def is_put_by(batch_id: str) -> Column:
+    """Whether a row of the log was put under this batch id."""
+    append_id = F.col("append_id")
+    return (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
+
+
 def appended_spans(at: Snapshot, batch_id: str) -> set[tuple[int, int]]:
     """Rows of the input that appends of this batch id have put: half-open spans."""
     return {span for span, _ in _appended(at, batch_id)}
@@ -418,10 +424,8 @@ def appended_rows(at: Snapshot, batch_id: str) -> int:
 
 def _appended(at: Snapshot, batch_id: str) -> list[tuple[tuple[int, int], int]]:
     """(span, rows of the log) of each append; the files' statistics tell which files have such rows."""
-    append_id = F.col("append_id")
-    is_mine = (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
     # A row an append.
-    found = at.read(COMMITLOG).where(is_mine).groupBy("append_id").count().collect()
+    found = at.read(COMMITLOG).where(is_put_by(batch_id)).groupBy("append_id").count().collect()
     spans = []
     for name, rows in found:
         first, dash, end = name.removeprefix(f"{batch_id}:").partition("-")

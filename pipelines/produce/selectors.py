@@ -3,49 +3,21 @@
 docs/rocketmq/consume-filter-ha.md 1.4. Round robin and hash need no Python: counting places them.
 """
 
-import importlib
-import sys
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.arrow import over_columns
 from pipelines.log.message import Message
-from pipelines.store.errors import BadInput
 
 Selector = Callable[[list[int], Message, Any], int]
 
 # What of a row a selector may look at, where the input has it.
 _SEEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
-
-
-def load_selector(name: str) -> Selector:
-    """The function `MODULE:NAME`: `def select(queues: list[int], message: Message, sharding_key) -> int`.
-
-    Its module may lie in the current directory. Raises BadInput when it cannot be had.
-    """
-    module_name, colon, function_name = name.partition(":")
-    if not colon:
-        raise BadInput(f"--selector is {name!r}; expected round_robin, hash, random or MODULE:NAME")
-    sys.path.insert(0, "")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as failure:
-        raise BadInput(
-            f"--selector {name}: there is no module {module_name} to import ({failure})"
-        ) from failure
-    finally:
-        sys.path.remove("")
-    select = getattr(module, function_name, None)
-    if not callable(select):
-        raise BadInput(f"--selector {name}: module {module_name} has no function {function_name}")
-    cloudpickle.register_pickle_by_value(module)  # the workers need not find the module
-    return select
 
 
 def with_selected_queues(

@@ -1,62 +1,9 @@
 """Parking at put and bringing back when due; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-from pipelines.store.store import Store
-from tests.conftest import JobRun, write_jsonl
+from tests.life import HALF, SCHEDULE, WHEEL, B, Life, place, raw
 from tests.model.log import read_properties
-
-Commitlake = Callable[..., JobRun]
-
-B = 1_700_000_000_000
-SCHEDULE, WHEEL, HALF = "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"
-
-
-def raw(**properties: object) -> str:
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-
-
-class Life:
-    """A store whose clock is set by hand: put, deliver, and look at the log."""
-
-    def __init__(self, commitlake: Commitlake, store: Store, directory: Path) -> None:
-        self.commitlake = commitlake
-        self.store = store
-        self.directory = directory
-        self.puts = 0
-
-    def put(self, now: int, *rows: dict[str, Any], **options: Any) -> JobRun:
-        self.puts += 1
-        source = write_jsonl(
-            self.directory / f"put-{self.puts}.jsonl", [{"body": "b", **row} for row in rows]
-        )
-        run = self.commitlake("put_messages", "--store", self.store.uri, "--input", source, "--now", now)
-        assert run.exit_status == options.get("exit_status", 0), run.stderr
-        return run
-
-    def deliver(self, now: int) -> dict[str, Any]:
-        run = self.commitlake("deliver", "--store", self.store.uri, "--now", now)
-        assert run.exit_status == 0, run.stderr
-        return run.result
-
-    def rows(self) -> list[Any]:
-        return self.store.commitlog.orderBy("physical_offset").collect()
-
-    def by_key(self, key: str) -> list[Any]:
-        return [row for row in self.rows() if read_properties(row.properties).get("UNIQ_KEY") == key]
-
-
-@pytest.fixture
-def life(commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path) -> Callable[..., Life]:
-    return lambda **settings: Life(commitlake, new_store(**settings), tmp_path)
-
-
-def place(row: Any) -> tuple[str, int]:
-    return row.topic, row.queue_id
 
 
 def test_vectors_1_to_4_and_11_to_16_and_29_what_a_put_makes_of_messages_that_wait(
@@ -122,9 +69,8 @@ def test_vectors_1_to_4_and_11_to_16_and_29_what_a_put_makes_of_messages_that_wa
     # Turns are taken by messages that wait too: v12, v16, v11 and v13 name no queue.
     assert [found[key][1]["REAL_QID"] for key in ("v12", "v16")] == ["0", "1"]
 
-    idle = store.deliver(B + 999)
-    assert (idle["delivered"], idle["skipped"], idle["next_due_ms"]) == (0, 0, B + 1_000)
-    assert store.deliver(B + 9_999)["delivered"] == 1
+    waiting = store.deliver(B + 9_999)
+    assert (waiting["delivered"], waiting["skipped"], waiting["next_due_ms"]) == (1, 0, B + 10_000)
     assert [row.topic for row in store.by_key("v13")] == [WHEEL, "T"]  # due since B + 1,000
     assert store.deliver(B + 10_000)["delivered"] == 2  # vector 2: v1 and v16
     source, copy = store.by_key("v1")
@@ -134,11 +80,84 @@ def test_vectors_1_to_4_and_11_to_16_and_29_what_a_put_makes_of_messages_that_wa
         source.physical_offset, source.physical_offset, "deliver", "settle",
     )  # fmt: skip
     assert copy.due_ms is None
-    assert store.deliver(B + 89_999)["next_due_ms"] == B + 90_000
-    assert store.deliver(B + 90_000)["delivered"] == 1  # v12
-    assert store.deliver(B + 90_999)["delivered"] == 0
+    assert store.deliver(B + 90_999)["delivered"] == 1  # v12, due at 90,000; not v11
     last = store.deliver(B + 91_000)
     assert (last["delivered"], last["next_due_ms"]) == (1, B + 7_200_000)
     assert read_properties(store.by_key("v11")[1].properties)["TIMER_DEQUEUE_MS"] == str(B + 91_000)
     end = store.deliver(B + 8_000_000)
     assert (end["delivered"], end["next_due_ms"]) == (1, None)
+    store.expect_promises()
+
+
+def test_vectors_6_to_8_10_and_17_rules_of_being_due(life: Callable[..., Life]) -> None:
+    store = life(messageDelayLevel="1s 5s 10s")
+    scheduled = {"topic": SCHEDULE, "queue_id": 2}
+    store.append(
+        {
+            **scheduled,
+            "due_ms": B + 10_000,
+            "properties": raw(UNIQ_KEY="v7", DELAY=3, REAL_TOPIC="T", REAL_QID=0),
+        },
+        {**scheduled, "due_ms": B, "properties": raw(UNIQ_KEY="v10", DELAY=3, REAL_TOPIC=HALF, REAL_QID=0)},
+        {**scheduled, "due_ms": B, "properties": raw(UNIQ_KEY="lost", DELAY=3, REAL_TOPIC="T")},
+    )
+    store.put(
+        B,
+        {"topic": "T", "unique_key": "v8", "delay_level": 7},
+        {"topic": "T", "unique_key": "U1", "deliver_at_ms": B + 91_000},
+        {"topic": "T", "unique_key": "U2", "deliver_at_ms": B + 91_000},
+        {"topic": "T", "unique_key": "c1", "deliver_at_ms": B + 91_000, "cancel_unique_key": "U1"},
+        {"topic": "T", "unique_key": "c2", "deliver_at_ms": B + 92_000, "cancel_unique_key": "U2"},
+    )
+    (eighth,) = store.by_key("v8")
+    assert (place(eighth), eighth.due_ms, "DELAY\x013\x02" in eighth.properties) == (
+        (SCHEDULE, 2),
+        B + 10_000,
+        True,
+    )
+    # Stored when the clock was ahead, and now further away than its level; v7 is exactly as far, which is not too far.
+    late = raw(UNIQ_KEY="v6", DELAY=3, REAL_TOPIC="T", REAL_QID=0)
+    store.append({**scheduled, "due_ms": B + 60_000, "store_timestamp": B + 50_000, "properties": late})
+    result = store.deliver(B)
+    assert (result["delivered"], result["skipped"]) == (1, 2)  # v10 and lost go nowhere
+    assert [row.topic for row in store.by_key("v6")] == [SCHEDULE, "T"]
+    result = store.deliver(B + 10_000)
+    assert (result["delivered"], result["skipped"]) == (2, 0)  # v7 and v8
+    # U1 was cancelled in its slot; the cancel of U2 names another slot.
+    result = store.deliver(B + 95_000)
+    assert (result["delivered"], result["skipped"], result["next_due_ms"]) == (1, 3, None)
+    assert [row.topic for row in store.by_key("U2")] == [WHEEL, "T"]
+    assert len(store.by_key("U1")) == 1
+
+
+def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_missed(
+    life: Callable[..., Life],
+) -> None:
+    store = life(messageDelayLevel="1s 5s 10s 30s")
+    store.put(
+        B,
+        {"topic": "T", "queue_id": 1, "unique_key": "hops", "deliver_through": "2,3,1"},
+        {"topic": "T", "queue_id": 1, "unique_key": "late", "deliver_through": [2, 3]},
+        {"topic": "T", "queue_id": 1, "unique_key": "now", "deliver_through": ","},
+        # B is 22:13:20 in UTC; 46 seconds later.
+        {"topic": "T", "queue_id": 1, "unique_key": "clock", "deliver_at_time": "22:14:06"},
+    )
+    assert [place(row) for row in store.by_key("now")] == [("T", 1)]
+    (first,) = store.by_key("hops")
+    assert (place(first), first.due_ms, "TIMING-LIST\x013,1,\x02" in first.properties) == (
+        (SCHEDULE, 1),
+        B + 5_000,
+        True,
+    )
+    (clock,) = store.by_key("clock")
+    assert (clock.due_ms, "TIMING-LIST\x013,2,1,\x02" in clock.properties) == (B + 30_000, True)
+    assert store.deliver(B + 5_000)["delivered"] == 0
+    second = store.by_key("hops")[1]
+    assert (place(second), second.due_ms, second.purpose) == ((SCHEDULE, 2), B + 15_000, "hop")
+    assert "TIMING-LIST\x011,\x02" in second.properties
+    result = store.deliver(B + 100_000)
+    assert (result["delivered"], result["next_due_ms"]) == (3, None)
+    for key in ("hops", "late", "clock"):
+        last = store.by_key(key)[-1]
+        assert (place(last), "TIMING-LIST" in last.properties) == (("T", 1), False)
+    store.expect_promises()

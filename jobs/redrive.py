@@ -1,0 +1,109 @@
+"""Redrive dead letters, or any rows of the log, back to a topic."""
+
+import re
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from pyspark.sql import functions as F
+
+from jobs.job import Run, job, main
+from jobs.output import show
+from pipelines.log.claims import unclaimed
+from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
+from pipelines.store.errors import BadInput
+from pipelines.store.topics import (
+    DEFAULT_TOPIC,
+    TopicConfig,
+    plan_make_topics,
+    read_topics,
+    topic_made_on_the_fly,
+)
+
+SAMPLE_ROWS = 10
+
+
+@job
+def redrive(
+    run: Run,
+    where: Annotated[str, typer.Option(metavar="SQL", help="Which rows of the view messages.")],
+    to_topic: Annotated[str | None, typer.Option(help="Where to; else where each row came from.")] = None,
+    redrive_id: Annotated[
+        str | None, typer.Option(help="A row goes once under this id; else one is made of what is asked.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows, the oldest first.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+) -> dict[str, Any]:
+    """Dead letters or any rows back to a topic."""
+    if redrive_id is not None and not re.fullmatch(r"[\w.:@/+-]{1,200}", redrive_id):
+        raise BadInput(f"--redrive-id is {redrive_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
+    name = redrive_id or id_of(where, to_topic)
+    at = run.store.snapshot()
+    rows = matched(at, where, name, to_topic)
+    if limit is not None:
+        rows = rows.orderBy("source_offset").limit(limit)
+    waiting = [row.source_offset for row in still_parked(at, rows).limit(3).collect()]
+    if waiting:
+        raise BadInput(
+            f"rows still parked match, at {', '.join(map(str, waiting))}…: they will be delivered or ended by themselves; "
+            "leave their topics out of --where"
+        )
+    found = rows.count()
+    if redrive_id is None:
+        run.say(f"redrive id {name}")
+    if dry_run:
+        _show(run, rows)
+        return {
+            "matched": found,
+            "redriven": 0,
+            "already": found - unclaimed(at, rows).count(),
+            "redrive_id": name,
+        }
+    targets = {row.target for row in rows.select("target").distinct().collect()}
+    topics = _targets(run, targets)
+    redriven = 0
+    more = found > 0
+    while more:
+        plan = partial(plan_redrive, rows=rows, topics=topics, now_ms=run.now_ms, append_id=run.run_id)
+        result = run.commit(plan).result
+        redriven, more = redriven + result["redriven"], result["more"]
+    return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
+
+
+def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
+    """The topics rows go to; made on the fly where a put would make them."""
+    at = run.store.snapshot()
+    topics = read_topics(at)
+    missing = sorted(names - set(topics))
+    if missing and not run.store.settings["autoCreateTopicEnable"]:
+        raise BadInput(
+            f"topic {missing[0]} does not exist and autoCreateTopicEnable is false; create it first"
+        )
+    queues = run.store.settings["defaultTopicQueueNums"]
+    default = topics.get(DEFAULT_TOPIC) or TopicConfig(DEFAULT_TOPIC, queues, queues, 7)
+    made = [topic_made_on_the_fly(name, default) for name in missing]
+    if made:
+        run.commit(lambda at: plan_make_topics(at, made))
+    targets = {name: topics[name] for name in names & set(topics)} | {config.topic: config for config in made}
+    for config in targets.values():
+        if not config.is_writable:
+            raise BadInput(f"topic {config.topic} is not writable (perm {config.perm})")
+    return targets
+
+
+def _show(run: Run, rows: Any) -> None:
+    """What a dry run found: rows by topic, and the first of them."""
+    by_topic = rows.groupBy("topic", "target").agg(F.count("*").alias("rows")).orderBy("topic", "target")
+    for each in by_topic.limit(50).collect():
+        run.say(f"{each.rows:,} rows of {each.topic} would go to {each.target}")
+    sample = (
+        rows.orderBy("source_offset").limit(SAMPLE_ROWS).select("message_id", "topic", "queue_id", "target")
+    )
+    if not run.quiet:
+        show(sample, "table")
+
+
+if __name__ == "__main__":
+    main(redrive)

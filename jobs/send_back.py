@@ -1,0 +1,66 @@
+"""Send back messages a group failed on elsewhere: they come again later, or are given up as dead letters."""
+
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.log.requests import read_requests, refuse_missing, with_rows
+from pipelines.retry.send_back import (
+    REQUEST_COLUMNS,
+    failures_of,
+    plan_group,
+    plan_group_topics,
+    plan_send_back,
+)
+from pipelines.store.groups import read_groups
+
+
+@job
+def send_back(
+    run: Run,
+    group: Annotated[str, typer.Option(help="The consumer group that failed.")],
+    input_: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="PATH",
+            help="Its failures: physical_offset or message_id, and delay_level if one is wanted.",
+        ),
+    ],
+    batch_id: Annotated[
+        str | None, typer.Option(help="Name the rows' append so; else the id of the run.")
+    ] = None,
+) -> dict[str, Any]:
+    """Send back failures reported from elsewhere."""
+    requests = read_requests(run.spark, input_, REQUEST_COLUMNS)
+    run.commit(lambda at: plan_group(at, group))
+    at = run.store.snapshot()
+    config = read_groups(at)[group]
+    found = with_rows(at, requests)
+    refuse_missing(found, input_)
+    failures = failures_of(at, found, config)
+    asked = failures.count()
+    if asked and config.retry_queue_nums > 0:
+        run.commit(lambda at: plan_group_topics(at, config))
+    counts = {"sent_back": 0, "dead_lettered": 0, "dropped": 0}
+    more = True
+    while more:
+        plan = partial(
+            plan_send_back,
+            failures=failures,
+            group=config,
+            now_ms=run.now_ms,
+            append_id=batch_id or run.run_id,
+        )
+        result = run.commit(plan).result
+        counts = {name: count + result[name] for name, count in counts.items()}
+        more = result["more"]
+    if counts["dropped"]:
+        run.say(f"{counts['dropped']:,} messages dropped: group {group} has no retry queues")
+    return {**counts, "already": asked - sum(counts.values())}
+
+
+if __name__ == "__main__":
+    main(send_back)

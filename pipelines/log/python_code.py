@@ -1,0 +1,37 @@
+"""Python of the user's own: a function named MODULE:NAME on the command line."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark import cloudpickle
+
+from pipelines.store.errors import BadInput
+
+
+def load_function(option: str, name: str, others: str = "") -> Callable[..., Any]:
+    """The function `MODULE:NAME`; its module may lie in the current directory, and the workers need not find it.
+
+    option  what the user gave it to, for the error
+    others  words the option takes too: "round_robin, hash, random or "
+
+    Raises BadInput when it cannot be had.
+    """
+    module_name, colon, function_name = name.partition(":")
+    if not colon:
+        raise BadInput(f"{option} is {name!r}; expected {others}MODULE:NAME")
+    sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as failure:
+        raise BadInput(
+            f"{option} {name}: there is no module {module_name} to import ({failure})"
+        ) from failure
+    finally:
+        sys.path.remove("")
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise BadInput(f"{option} {name}: module {module_name} has no function {function_name}")
+    cloudpickle.register_pickle_by_value(module)
+    return function

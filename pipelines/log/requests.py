@@ -1,0 +1,113 @@
+"""Requests about messages of the log, from a file: which message, and what is asked for it."""
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.store.delta import is_delta_table
+from pipelines.store.errors import BadInput
+from pipelines.store.host_text import host_hex
+from pipelines.store.jvm import hadoop_path
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG
+
+BAD_REQUESTS_LISTED = 20
+
+
+def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) -> DataFrame:
+    """The rows of JSON lines, CSV, Parquet or a Delta table, as the end of its name says, with `columns` alone.
+
+    columns  name -> type; those the file does not have are null
+
+    adds  `request` (long): ascends in the order of the file
+
+    Raises BadInput for a path where nothing is, a column that is not known, or a value of another type.
+    """
+    target, files = hadoop_path(spark, path)
+    if not files.exists(target):
+        raise BadInput(f"there is nothing at {path}; expected a file or directory of requests")
+    try:
+        rows = _rows(spark, path)
+    except AnalysisException as failure:
+        raise BadInput(f"{path} cannot be read: {str(failure).splitlines()[0]}") from failure
+    unknown = sorted(set(rows.columns) - set(columns))
+    if unknown:
+        raise BadInput(
+            f"{path} has a column {unknown[0]!r} that a request does not have; known are {', '.join(columns)}"
+        )
+    typed = rows.select(
+        F.monotonically_increasing_id().alias("request"),
+        *[
+            (F.col(name).try_cast(kind) if name in rows.columns else F.lit(None).cast(kind)).alias(name)
+            for name, kind in columns.items()
+        ],
+        *[F.col(name).cast("string").alias(f"given_{name}") for name in columns if name in rows.columns],
+    )
+    for name, kind in columns.items():
+        if name in rows.columns:
+            given = F.col(f"given_{name}")
+            refuse(
+                typed.where(given.isNotNull() & F.col(name).isNull()).select(
+                    F.format_string(f"{name} is %s; expected a value of type {kind}", given)
+                ),
+                path,
+            )
+    return typed.drop(*[f"given_{name}" for name in columns])
+
+
+def _rows(spark: SparkSession, path: str) -> DataFrame:
+    if is_delta_table(spark, path):
+        return spark.read.format("delta").load(path)
+    if path.rstrip("/").endswith(".parquet"):
+        return spark.read.parquet(path)
+    if path.endswith(".csv"):
+        return spark.read.options(header=True).csv(path)
+    return spark.read.options(primitivesAsString=True, mode="FAILFAST").json(path)
+
+
+def refuse(complaints: DataFrame, path: str) -> None:
+    """Raise BadInput when there are complaints (one column of sentences), with the first of them."""
+    found = complaints.limit(BAD_REQUESTS_LISTED + 1).collect()
+    if found:
+        listed = "".join(f"\n  {row[0]}" for row in found[:BAD_REQUESTS_LISTED])
+        more = "\n  …" if len(found) > BAD_REQUESTS_LISTED else ""
+        raise BadInput(f"requests of {path} cannot be carried out, so none was:{listed}{more}")
+
+
+def message_id() -> Column:
+    """The id of a row of the log: its store's host and its offset (docs/rocketmq/store.md 2)."""
+    return F.expr(f"concat({host_hex('store_host')}, lpad(hex(physical_offset), 16, '0'))")
+
+
+def offset_of(physical_offset: Column, id_text: Column) -> Column:
+    """Where the message that is asked for lies: the offset itself, else the one in the message id."""
+    in_id = F.conv(F.right(id_text, F.lit(16)), 16, 10).try_cast("long")
+    return F.coalesce(physical_offset, in_id)
+
+
+def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
+    """Requests with `source_offset` and the slim columns of the rows they are about; null where there is no such row.
+
+    requests  `request`, `physical_offset`, `message_id` and others that are no columns of the log
+    """
+    log = at.read(COMMITLOG).select(
+        F.col("physical_offset").alias("row_offset"),
+        message_id().alias("row_id"),
+        *[name for name in COMMITLOG.names if name not in ("physical_offset", "body", "source_offset")],
+    )
+    asked = requests.withColumn("asked_offset", offset_of(F.col("physical_offset"), F.col("message_id")))
+    is_it = (F.col("row_offset") == F.col("asked_offset")) & (
+        F.col("message_id").isNull() | (F.upper("message_id") == F.col("row_id"))
+    )
+    return asked.join(log, is_it, "left").withColumnRenamed("row_offset", "source_offset").drop("row_id")
+
+
+def refuse_missing(found: DataFrame, path: str) -> None:
+    """Raise BadInput for requests that name no message, or none that is in the log."""
+    name = F.coalesce(F.col("message_id"), F.col("physical_offset").cast("string"))
+    complaint = F.when(
+        name.isNull(), F.lit("a request names no message: give physical_offset or message_id")
+    ).when(F.col("source_offset").isNull(), F.format_string("no message %s is in the log", name))
+    refuse(found.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)

@@ -1,0 +1,155 @@
+"""Redrive: dead letters, or any rows, back to a topic, each once under a redrive id.
+
+A copy claims `redrive:ID` of its source, so the same redrive run again appends what is missing and nothing else.
+"""
+
+import hashlib
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.claims import spans_of, unclaimed
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
+from pipelines.log.encode import STORE_HOST_IPV6, TRANSACTION_BITS
+from pipelines.log.park import LEVEL_LIST, is_parking_topic
+from pipelines.log.properties import without
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import TopicConfig, is_system_topic
+from pipelines.store.views import read_view
+
+REDRIVE = "redrive"
+# Instructions of an earlier life, which must not act again.
+DROPPED = (
+    "DELAY", LEVEL_LIST, "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS",
+    "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY",
+)  # fmt: skip
+
+
+def id_of(where: str, to_topic: str | None) -> str:
+    """The id of a redrive that was given none: of what it asks for."""
+    return hashlib.sha256(f"{where}\n{to_topic or ''}".encode()).hexdigest()[:16]
+
+
+def matched(at: Snapshot, where: str, redrive_id: str, to_topic: str | None) -> DataFrame:
+    """Rows of the view messages that meet a predicate, but for copies this redrive has made.
+
+    Columns: `segment`, `source_offset`, `claim`, `target` (topic), `topic`, `queue_id`, `message_id`, `is_parked`.
+
+    Raises BadInput for a predicate that is none.
+    """
+    claim = f"redrive:{redrive_id}"
+    messages = read_view(at, "messages")
+    properties = F.col("properties")
+    own = F.when(
+        _lies_in_system_topic(at.store.settings), F.coalesce(properties["REAL_TOPIC"], F.col("topic"))
+    ).otherwise(F.col("topic"))
+    target = F.lit(to_topic) if to_topic is not None else F.coalesce(properties["RETRY_TOPIC"], own)
+    try:
+        return (
+            messages.where(F.expr(where))
+            .where(~F.coalesce(F.col("claim") == claim, F.lit(False)))
+            .select(
+                "segment",
+                F.col("physical_offset").alias("source_offset"),
+                F.lit(claim).alias("claim"),
+                target.alias("target"),
+                "topic",
+                "queue_id",
+                "message_id",
+                (is_parking_topic(F.col("topic")) & F.col("due_ms").isNotNull()).alias("is_parked"),
+            )
+        )
+    except (AnalysisException, ParseException) as failure:
+        raise BadInput(
+            f"--where is no predicate over the view messages: {str(failure).splitlines()[0]} "
+            f"(its columns: {', '.join(messages.columns)})"
+        ) from failure
+
+
+def _lies_in_system_topic(settings: Settings) -> Column:
+    return F.col("topic").startswith("rmq_sys_") | F.col("topic").isin(
+        *[
+            name
+            for name in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
+            if is_system_topic(name, settings)
+        ]
+    )
+
+
+def still_parked(at: Snapshot, rows: DataFrame) -> DataFrame:
+    """Those of matched rows that wait for their time or their transaction: to redrive them would send them twice."""
+    waiting = (
+        read_view(at, "scheduled_messages")
+        .select("physical_offset")
+        .unionByName(read_view(at, "half_messages").select("physical_offset"))
+    )
+    return rows.where("is_parked").join(
+        waiting.withColumnRenamed("physical_offset", "source_offset"), "source_offset", "left_semi"
+    )
+
+
+def plan_redrive(
+    at: Snapshot,
+    rows: DataFrame,
+    topics: Mapping[str, TopicConfig],
+    now_ms: int,
+    append_id: str,
+    limit: int = COPIES_OF_AN_APPEND,
+) -> Plan:
+    """Append copies of those of `rows` that are not redriven yet, in the log's order, at most `limit` of them.
+
+    The result: `redriven`, `more`.
+    """
+    spans = spans_of(rows)
+    if not spans:
+        return Plan((), {"redriven": 0, "more": False})
+    chosen = (
+        unclaimed(at, rows, spans)
+        .select(
+            "source_offset",
+            "claim",
+            "target",
+            F.col("source_offset").alias("order"),
+            F.lit(REDRIVE).alias("purpose"),
+        )
+        .orderBy("order")
+        .limit(limit)
+        .toArrow()
+    )
+    settings = at.store.settings
+    planned = plan_copies(at, chosen, lambda log: redriven_copies(log, topics, settings), now_ms, append_id)
+    return Plan(
+        planned.writes,
+        {"redriven": planned.rows_by_purpose.get(REDRIVE, 0), "more": chosen.num_rows == limit},
+    )
+
+
+def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings: Settings) -> DataFrame:
+    """Copies without the instructions of their earlier life, to be consumed as if new.
+
+    A row that stays in its topic keeps its queue; any other goes to a queue that is a hash of the row and the redrive.
+    """
+    queues = F.create_map(
+        *[F.lit(part) for name, each in topics.items() for part in (name, each.write_queue_nums)]
+    )
+    hashed = F.pmod(F.xxhash64("physical_offset", "claim"), queues[F.col("target")].cast("long")).cast("int")
+    stays = (F.col("topic") == F.col("target")) & (F.col("queue_id") < queues[F.col("target")])
+    host_bit = STORE_HOST_IPV6 if settings.store_host.startswith("[") else 0
+    return copies_of(
+        rows,
+        {
+            "topic": F.col("target"),
+            "queue_id": F.when(stays, F.col("queue_id")).otherwise(hashed),
+            "properties": without(F.col("properties"), *DROPPED),
+            "reconsume_times": F.lit(0),
+            "store_host": F.lit(settings.store_host),
+            "sys_flag": F.col("sys_flag")
+            .bitwiseAND(~(TRANSACTION_BITS | STORE_HOST_IPV6))
+            .bitwiseOR(F.lit(host_bit)),
+        },
+    )

@@ -1,0 +1,171 @@
+"""Send back: a message a group failed on comes again later, or is given up as a dead letter.
+
+docs/rocketmq/delay-retry-transaction.md 4.3, columns R and Q of 0.5. One failure of a group is sent back once: the claim
+names the group and the generation of the queue, which a reset raises, so that the same message may fail again after it.
+"""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.claims import spans_of, unclaimed
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
+from pipelines.log.encode import STORE_HOST_IPV6, property_pair
+from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
+from pipelines.log.properties import property_value, without
+from pipelines.log.requests import message_id
+from pipelines.store.errors import BadInput
+from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups
+from pipelines.store.plan import Plan
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import (
+    DEAD_LETTER_PREFIX,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TopicConfig,
+    plan_make_topics,
+)
+from schemas import CONSUMER_OFFSETS
+
+RETRY, DEAD_LETTER = "retry", "dead_letter"
+# The first retry waits as level 3 does, the next as level 4, and so on (4.5).
+FIRST_RETRY_LEVEL = 3
+
+# What is asked for a failed message, beside which one it is.
+REQUEST_COLUMNS: Mapping[str, str] = {
+    "physical_offset": "long",
+    "message_id": "string",
+    "delay_level": "int",
+    "max_reconsume_times": "int",
+}
+
+
+def claim_of(group: str, generation: Column) -> Column:
+    return F.concat(F.lit(f"group:{group}#"), generation.cast("string"))
+
+
+def plan_group(at: Snapshot, group: str) -> Plan:
+    """Make a group that sends back and is not there yet, as a consumer that connects does."""
+    if group in read_groups(at):
+        return Plan()
+    if not at.store.settings["autoCreateSubscriptionGroup"]:
+        raise BadInput(
+            f"group {group} does not exist and autoCreateSubscriptionGroup is false; create it with `topics create-group`"
+        )
+    return plan_create_group(at, SubscriptionGroupConfig(group))
+
+
+def plan_group_topics(at: Snapshot, group: SubscriptionGroupConfig) -> Plan:
+    """The group's retry topic and its topic of dead letters, where they are not there yet (4.3-5, 11)."""
+    retry = TopicConfig(f"{RETRY_PREFIX}{group.group}", group.retry_queue_nums, group.retry_queue_nums)
+    return plan_make_topics(at, [retry, TopicConfig(f"{DEAD_LETTER_PREFIX}{group.group}", 1, 1)])
+
+
+def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
+    """One row a failed message: what is claimed of it and what is decided.
+
+    requests  `request` and the slim columns of the message, as with_rows gives them; of several for one the first counts
+    adds      `claim`, `purpose`, `level` (int, not clamped)
+    """
+    first = (
+        requests.groupBy("source_offset")
+        .agg(F.min_by(F.struct("*"), "request").alias("asked"))
+        .select("asked.*")
+    )
+    generations = (
+        at.read(CONSUMER_OFFSETS)
+        .where((F.col("group") == group.group) & (F.col("client_id") == ""))
+        .select("topic", "queue_id", "generation")
+    )
+    times, asked = F.col("reconsume_times"), F.coalesce("delay_level", F.lit(0))
+    limit = F.coalesce("max_reconsume_times", F.lit(group.retry_max_times))
+    is_dead = (times >= limit) | (asked < 0)
+    return first.join(F.broadcast(generations), ["topic", "queue_id"], "left").select(
+        "segment",
+        "source_offset",
+        claim_of(group.group, F.coalesce("generation", F.lit(0))).alias("claim"),
+        F.when(is_dead, DEAD_LETTER).otherwise(RETRY).alias("purpose"),
+        F.when(asked > 0, asked).otherwise(times + FIRST_RETRY_LEVEL).alias("level"),
+        F.col("request").alias("order"),
+    )
+
+
+def plan_send_back(
+    at: Snapshot,
+    failures: DataFrame,
+    group: SubscriptionGroupConfig,
+    now_ms: int,
+    append_id: str,
+    limit: int = COPIES_OF_AN_APPEND,
+) -> Plan:
+    """Append the copies of failures that are not claimed yet, at most `limit` of them.
+
+    The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues), `more`.
+    """
+    spans = spans_of(failures)
+    chosen = (
+        unclaimed(at, failures, spans).drop("segment").orderBy("order").limit(limit + 1).toArrow()
+        if spans
+        else None
+    )
+    if chosen is None or not chosen.num_rows:
+        return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": 0, "more": False})
+    if group.retry_queue_nums <= 0:  # RocketMQ answers SUCCESS and stores nothing (4.3-4)
+        return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": chosen.num_rows, "more": False})
+    more = chosen.num_rows > limit
+    settings = at.store.settings
+    planned = plan_copies(
+        at, _first(chosen, limit), lambda rows: sent_back_copies(rows, group, settings), now_ms, append_id
+    )
+    counts = planned.rows_by_purpose
+    return Plan(
+        planned.writes,
+        {
+            "sent_back": counts.get(RETRY, 0),
+            "dead_lettered": counts.get(DEAD_LETTER, 0),
+            "dropped": 0,
+            "more": more,
+        },
+    )
+
+
+def _first(chosen: pa.Table, limit: int) -> pa.Table:
+    return chosen.sort_by("order").slice(0, limit)
+
+
+def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: Settings) -> DataFrame:
+    """Columns R and Q of 0.5; R is delayed by level on its way to the group's retry topic (1.2)."""
+    levels = settings.delay_levels_ms
+    is_dead = F.col("purpose") == DEAD_LETTER
+    properties = F.col("properties")
+    named = F.concat(
+        without(properties, "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT"),
+        property_pair("RETRY_TOPIC", F.coalesce(property_value(properties, "RETRY_TOPIC"), F.col("topic"))),
+        property_pair(
+            "ORIGIN_MESSAGE_ID", F.coalesce(property_value(properties, "ORIGIN_MESSAGE_ID"), message_id())
+        ),
+        F.lit("WAIT\x01false\x02"),
+    )
+    # Every choice is made once and for all: of the row and what is claimed of it.
+    retry_queue = F.pmod(F.xxhash64("physical_offset", "claim"), F.lit(max(group.retry_queue_nums, 1))).cast(
+        "int"
+    )
+    level = clamped_level(F.col("level"), levels)
+    dead = F.concat(without(named, "DELAY"), F.lit("DELAY\x010\x02"))
+    delayed = delayed_properties(named, level, None, F.lit(f"{RETRY_PREFIX}{group.group}"), retry_queue)
+    host_bit = STORE_HOST_IPV6 if settings.store_host.startswith("[") else 0
+    return copies_of(
+        rows,
+        {
+            "topic": F.when(is_dead, f"{DEAD_LETTER_PREFIX}{group.group}").otherwise(F.lit(SCHEDULE_TOPIC)),
+            "queue_id": F.when(is_dead, F.lit(0)).otherwise(level - 1),
+            "properties": F.when(is_dead, dead).otherwise(delayed),
+            "reconsume_times": F.col("reconsume_times") + 1,
+            "store_host": F.lit(settings.store_host),
+            "sys_flag": F.col("sys_flag").bitwiseAND(~STORE_HOST_IPV6).bitwiseOR(F.lit(host_bit)),
+            "due_after_ms": F.when(~is_dead, level_delay_ms(F.col("level"), levels)),
+        },
+    )

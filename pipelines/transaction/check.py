@@ -1,0 +1,164 @@
+"""Check transactions: ask producers about half messages that have waited too long, and give up on old ones.
+
+docs/rocketmq/delay-retry-transaction.md 5.7, with 5.8 put right: immunity delays the first question and uses up none, and
+an end settles the newest copy whichever it names. A question is a put-back: the half is copied with one more
+TRANSACTION_CHECK_TIMES, and only then the producer is asked about the copy.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.claims import SETTLE, spans_of, unclaimed
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
+from pipelines.log.encode import property_pair
+from pipelines.log.message import Message
+from pipelines.log.properties import properties_map, property_value, without
+from pipelines.log.requests import message_id
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
+from pipelines.store.progress import progress_write, read_progress
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import DISCARD_TOPIC, HALF_TOPIC
+from pipelines.transaction.halves import CHECK, DISCARD, halves, has_imports, settled_before_import
+from pipelines.transaction.state import TransactionState
+from schemas import COMMITLOG
+
+Checker = Callable[[Message], TransactionState | None]
+
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+HOUR_MS = 3_600_000
+# In `progress`: halves of appends up to the number that were due at the clock are settled, or put back since.
+SEEN_APPENDS, SEEN_CLOCK = "check_transactions", "check_transactions:clock_ms"
+
+
+def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN_APPEND) -> Plan:
+    """Put back the halves that are to be asked about, and give up those that have been asked often enough.
+
+    A half is due when it is older than its limit, or born in the future; one stored at this clock or later waits for the
+    next run. The result: `checked`, `discarded`, `more`.
+    """
+    settings = at.store.settings
+    remembered = read_progress(at)
+    seen_appends, seen_clock = remembered.get(SEEN_APPENDS, -1), remembered.get(SEEN_CLOCK, -(2**62))
+    is_new = (F.col("append_seq") > seen_appends) | (F.col("due_ms") > seen_clock)
+    due = halves(at, is_new & (F.col("due_ms") < now_ms))
+    if read_head(at).last_store_timestamp > now_ms or seen_clock > now_ms:
+        due = halves(at, F.lit(True))  # the clock went back: some may be born in the future
+    candidates = due.select(
+        "segment", F.col("physical_offset").alias("source_offset"), F.lit(SETTLE).alias("claim")
+    )
+    spans = spans_of(candidates)
+    nothing = {"checked": 0, "discarded": 0, "more": False}
+    if not spans:
+        return Plan((), nothing)
+    slim = at.read(COMMITLOG).select(
+        F.col("physical_offset").alias("source_offset"),
+        "queue_offset",
+        "append_id",
+        "append_seq",
+        "store_timestamp",
+        "born_timestamp",
+        "due_ms",
+        property_value(F.col("properties"), CHECK_TIMES).try_cast("int").alias("times"),
+    )
+    waiting = unclaimed(at, candidates, spans).drop("segment").join(slim, "source_offset")
+    if has_imports(at):
+        waiting = waiting.join(settled_before_import(at, waiting), "source_offset", "left_anti")
+    age = F.lit(now_ms) - F.col("born_timestamp")
+    is_old = (F.coalesce("times", F.lit(0)) >= settings["transactionCheckMax"]) | (
+        age > settings["fileReservedTime"] * HOUR_MS
+    )
+    is_asked = (F.col("due_ms") < now_ms) | (age <= -1)
+    is_ready = (F.col("store_timestamp") < now_ms) & (is_old | is_asked)
+    decided = waiting.select(
+        "source_offset",
+        "claim",
+        F.col("source_offset").alias("order"),
+        F.when(is_ready, F.when(is_old, DISCARD).otherwise(CHECK)).alias("purpose"),
+        F.coalesce("times", F.lit(0)).alias("times"),
+        "append_seq",
+        (F.col("due_ms") < now_ms).alias("is_due"),
+    ).toArrow()
+    ready = decided.filter(decided.column("purpose").is_valid()).sort_by("order")
+    chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_due"])
+    planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
+    if not planned.writes:
+        return Plan((), nothing)
+    writes = list(planned.writes)
+    more = ready.num_rows > limit
+    if not more:
+        # What is due and waits for the next run must be looked at again.
+        left = decided.filter(pa.compute.and_(decided.column("is_due"), decided.column("purpose").is_null()))
+        first_left = pa.compute.min(left.column("append_seq")).as_py()
+        covered = at.number(COMMITLOG) if first_left is None else min(at.number(COMMITLOG), first_left - 1)
+        writes.append(progress_write(at, {SEEN_APPENDS: covered, SEEN_CLOCK: now_ms}))
+    counts = planned.rows_by_purpose
+    return Plan(
+        tuple(writes), {"checked": counts.get(CHECK, 0), "discarded": counts.get(DISCARD, 0), "more": more}
+    )
+
+
+def checked_copies(rows: DataFrame) -> DataFrame:
+    """Column C of 0.5 (put back, asked about once more) and column X (given up).
+
+    rows  halves with `order`, `purpose`, `claim`, `times`: how often they have been asked about
+    """
+    gives_up = F.col("purpose") == DISCARD
+    properties = F.col("properties")
+    asked = F.concat(
+        without(properties, CHECK_TIMES), property_pair(CHECK_TIMES, (F.col("times") + 1).cast("string"))
+    )
+    return copies_of(
+        rows,
+        {
+            "topic": F.when(gives_up, DISCARD_TOPIC).otherwise(HALF_TOPIC),
+            "queue_id": F.when(gives_up, 0).otherwise(F.col("queue_id")),
+            "flag": F.when(gives_up, F.col("flag")).otherwise(0),
+            "reconsume_times": F.when(gives_up, F.col("reconsume_times")).otherwise(0),
+            "properties": F.when(gives_up, properties).otherwise(asked),
+            "due_ms": F.when(~gives_up, F.col("due_ms")),
+        },
+    )
+
+
+def answers(halves_asked: DataFrame, check: Checker) -> DataFrame:
+    """Ask about rows of the log, on the executors: `physical_offset`, `state`. Raising, or nothing, is UNKNOWN."""
+    names = [
+        "physical_offset", "topic", "queue_id", "queue_offset", "size_bytes", "flag", "sys_flag", "born_timestamp",
+        "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset", "body",
+    ]  # fmt: skip
+    messages = halves_asked.select(
+        *names, properties_map(F.col("properties")).alias("properties"), message_id().alias("message_id")
+    )
+
+    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            states = [_state(check, row) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+            yield pa.RecordBatch.from_pydict(
+                {"physical_offset": batch.column("physical_offset"), "state": pa.array(states, pa.string())}
+            )
+
+    return messages.mapInArrow(ask, "physical_offset long, state string")
+
+
+def _state(check: Checker, row: dict[str, Any]) -> str:
+    """The producer sees the message as it was sent: with its own topic and queue."""
+    properties = row.pop("properties") or {}
+    row["topic"] = properties.get("REAL_TOPIC", row["topic"])
+    row["queue_id"] = int(properties.get("REAL_QID", row["queue_id"]))
+    message = Message(
+        **row,
+        properties=properties,
+        tags=properties.get("TAGS"),
+        keys=properties.get("KEYS"),
+        unique_key=properties.get("UNIQ_KEY"),
+    )
+    try:
+        state = check(message)
+    except Exception:
+        return TransactionState.UNKNOWN.value
+    return state.value if isinstance(state, TransactionState) else TransactionState.UNKNOWN.value

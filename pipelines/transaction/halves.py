@@ -1,0 +1,76 @@
+"""Half messages and their copies: which one is the newest, and how it was settled.
+
+A half that is put back by a check, or kept alive past retention, is copied; the copies of one half form a list, each
+settling the one before. All share the origin_offset, and the newest stands for the half.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.claims import SETTLE, claims_taken
+from pipelines.log.encode import TRANSACTION_BITS
+from pipelines.log.park import parked_messages
+from pipelines.store.progress import covered
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import HALF_TOPIC, OP_TOPIC
+from schemas import COMMITLOG, FLOORS, PARKED
+
+COMMIT, ROLLBACK, CHECK, ROLL, DISCARD = "commit", "rollback", "check", "roll", "discard"
+IMPORTED = "import:"
+COMMITTED_BITS = 0x8
+
+
+def halves(at: Snapshot, condition: Column) -> DataFrame:
+    """Rows of `parked` that are halves or copies of halves, dispatched or not, and meet a condition on its columns."""
+    is_half = F.col("kind") == "half"
+    followed = covered(at, PARKED)
+    derived = at.read(PARKED).where(is_half & condition)
+    if followed >= at.number(COMMITLOG):
+        return derived
+    later = at.read(COMMITLOG).where(
+        (F.col("append_seq") > followed) & F.col("due_ms").isNotNull() & (F.col("topic") == HALF_TOPIC)
+    )
+    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))
+
+
+def settling_claims(at: Snapshot) -> DataFrame:
+    """`source_offset` of every settled row and the `purpose` of the row that settled it."""
+    return claims_taken(at).where(F.col("claim") == SETTLE).select("source_offset", "purpose")
+
+
+def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
+    """Those of `rows` an imported broker had settled, with `settled_as`: commit, or rollback for all other ends.
+
+    rows  halves: `source_offset`, `queue_offset`, `append_id`
+
+    Below the floor everything is settled; beyond it a half is that a committed row names, or an op mark lists, which
+    may name many (docs/rocketmq/delay-retry-transaction.md 5.5).
+    """
+    imported = rows.where(F.col("append_id").startswith(IMPORTED)).select("source_offset", "queue_offset")
+    log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORTED))
+    committed = (
+        log.where(F.col("sys_flag").bitwiseAND(TRANSACTION_BITS) == COMMITTED_BITS)
+        .select(
+            F.col("prepared_transaction_offset").alias("source_offset"), F.lit(True).alias("is_committed")
+        )
+        .distinct()
+    )
+    marks = log.where(F.col("topic") == OP_TOPIC).select(
+        F.explode(F.split(F.col("body").cast("string"), ",")).alias("mark")
+    )
+    marked = marks.select(
+        F.col("mark").try_cast("long").alias("queue_offset"), F.lit(True).alias("is_marked")
+    ).distinct()
+    floor = at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()}).get(
+        "half", 0
+    )
+    found = imported.join(committed, "source_offset", "left").join(
+        marked.where(F.col("queue_offset").isNotNull()), "queue_offset", "left"
+    )
+    is_settled = F.col("is_committed") | F.col("is_marked") | (F.col("queue_offset") < floor)
+    settled_as = F.when(F.col("is_committed"), COMMIT).otherwise(ROLLBACK)
+    return found.where(is_settled).select("source_offset", settled_as.alias("settled_as"))
+
+
+def has_imports(at: Snapshot) -> bool:
+    return bool(at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()}))

@@ -1,0 +1,11 @@
+"""What a producer says of its transaction."""
+
+from enum import Enum
+
+
+class TransactionState(Enum):
+    """The outcome of a local transaction: what `execute` and `check` return."""
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+    UNKNOWN = "UNKNOWN"

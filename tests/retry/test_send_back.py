@@ -1,0 +1,98 @@
+"""Sending back and giving up; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
+
+from collections.abc import Callable
+
+from tests.life import SCHEDULE, B, Life, lineage, place, raw
+from tests.model.log import read_properties
+
+RETRY_G, DEAD_G = "%RETRY%g", "%DLQ%g"
+
+
+def test_vectors_22_to_27_a_failed_message_comes_later_or_is_dead(life: Callable[..., Life]) -> None:
+    store = life()
+    again = raw(RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="AA", UNIQ_KEY="k")
+    rows = store.append(
+        {"queue_id": 3, "properties": raw(UNIQ_KEY="v22", TIMER_DELIVER_MS=5), "flag": 7},
+        {"topic": RETRY_G, "reconsume_times": 15, "properties": again},
+        {"topic": RETRY_G, "reconsume_times": 16, "properties": again},
+        {"reconsume_times": 0, "properties": raw(UNIQ_KEY="v25a")},
+        {"reconsume_times": 7, "properties": raw(UNIQ_KEY="v25b")},
+        {"reconsume_times": 17, "properties": raw(UNIQ_KEY="v26")},
+        {"reconsume_times": 3, "properties": raw(UNIQ_KEY="v27")},
+    )
+    asked = [
+        {},
+        {},
+        {},
+        {"delay_level": -1},
+        {"delay_level": 5},
+        {"max_reconsume_times": 20},
+        {"max_reconsume_times": 3},
+    ]
+    requests = [
+        {"physical_offset": row.physical_offset, **more} for row, more in zip(rows, asked, strict=True)
+    ]
+    requests.append(requests[0])  # the same failure reported twice counts once
+    path = store.input(*requests)
+    result = store.job("send_back", B, "--group", "g", "--input", path).result
+    assert (result["sent_back"], result["dead_lettered"], result["already"], result["dropped"]) == (
+        4,
+        3,
+        0,
+        0,
+    )
+    copies = store.rows()[len(rows) :]
+    found = [(place(row), row.reconsume_times, read_properties(row.properties), row.due_ms) for row in copies]
+
+    where, times, properties, due_ms = found[0]  # vector 22
+    assert (where, times, due_ms, copies[0].flag) == ((SCHEDULE, 2), 1, B + 10_000, 7)
+    assert properties == {
+        "UNIQ_KEY": "v22", "RETRY_TOPIC": "T", "ORIGIN_MESSAGE_ID": "0A00000200000001" + "0" * 16, "WAIT": "false",
+        "DELAY": "3", "REAL_TOPIC": RETRY_G, "REAL_QID": "0",
+    }  # fmt: skip
+    assert lineage(copies[0]) == (rows[0].physical_offset, "retry", "group:g#0")
+    where, times, properties, due_ms = found[1]  # vector 23
+    assert (where, times, due_ms) == ((SCHEDULE, 17), 16, B + 7_200_000)
+    assert (properties["RETRY_TOPIC"], properties["ORIGIN_MESSAGE_ID"]) == ("T", "AA")
+    where, times, properties, due_ms = found[2]  # vector 24
+    assert (where, times, properties["DELAY"], due_ms) == ((DEAD_G, 0), 17, "0", None)
+    assert lineage(copies[2])[1:] == ("dead_letter", "group:g#0")
+    assert found[3][:2] == ((DEAD_G, 0), 1)  # vector 25
+    assert (found[4][:2], found[4][3]) == (((SCHEDULE, 4), 8), B + 60_000)
+    assert (found[5][0], found[5][3]) == ((SCHEDULE, 17), B + 7_200_000)  # vector 26
+    assert found[6][:2] == ((DEAD_G, 0), 4)  # vector 27
+
+    result = store.job("send_back", B + 1, "--group", "g", "--input", path).result
+    assert (result["sent_back"], result["dead_lettered"], result["already"]) == (0, 0, 7)
+    # Another group may fail on the same message.
+    result = store.job("send_back", B + 1, "--group", "h", "--input", store.input(requests[0])).result
+    assert (result["sent_back"], result["already"]) == (1, 0)
+    assert store.deliver(B + 10_001)["delivered"] == 2
+    delivered = [row for row in store.rows() if row.topic == RETRY_G and row.purpose == "deliver"]
+    assert [(row.reconsume_times, row.origin_offset) for row in delivered] == [(1, rows[0].physical_offset)]
+    topics = {row.topic: row.write_queue_nums for row in store.store.topics.collect()}
+    assert (topics[RETRY_G], topics[DEAD_G], topics["%RETRY%h"]) == (1, 1, 1)
+    store.expect_promises()
+
+
+def test_vector_28_without_retry_queues_a_failure_is_dropped_and_counted(life: Callable[..., Life]) -> None:
+    store = life()
+    store.job("topics", B, "create-group", "g", "--retry-queues", "0")
+    (row,) = store.append({"properties": raw(UNIQ_KEY="a")})
+    path = store.input({"physical_offset": row.physical_offset})
+    result = store.job("send_back", B, "--group", "g", "--input", path).result
+    assert (result["dropped"], result["sent_back"], len(store.rows())) == (1, 0, 1)
+
+
+def test_requests_about_no_message_are_refused(life: Callable[..., Life]) -> None:
+    store = life()
+    (row,) = store.append({"properties": raw(UNIQ_KEY="a")})
+    path = store.input(
+        {"physical_offset": row.physical_offset}, {"physical_offset": 12345}, {"message_id": "0" * 32}
+    )
+    run = store.job("send_back", B, "--group", "g", "--input", path, exit_status=2)
+    assert "no message 12345 is in the log" in run.stderr
+    assert "no message 00000000000000000000000000000000 is in the log" in run.stderr
+    run = store.job("send_back", B, "--group", "g", "--input", store.input({"offset": 0}), exit_status=2)
+    assert "has a column 'offset'" in run.stderr
+    assert len(store.rows()) == 1

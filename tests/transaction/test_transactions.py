@@ -1,0 +1,186 @@
+"""Half messages and their ends; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place
+from tests.model.log import read_properties
+
+ANSWERS = """
+from pipelines.transaction import TransactionState
+
+def by_body(message):
+    if message.body == b"raises":
+        raise ValueError("no idea")
+    return {b"commit": TransactionState.COMMIT, b"rollback": TransactionState.ROLLBACK}.get(message.body)
+
+def unknown(message):
+    return TransactionState.UNKNOWN
+"""
+
+
+@pytest.fixture
+def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "answers_of_a_test.py").write_text(ANSWERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def half(key: str, body: str = "b", **more: object) -> dict[str, object]:
+    return {
+        "topic": "T", "queue_id": 3, "unique_key": key, "body": body, "transaction": True, "producer_group": "pg", **more,
+    }  # fmt: skip
+
+
+def test_vectors_30_and_31_a_commit_is_a_message_and_a_mark_once(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, half("u1", flag=9), half("u2"), half("u3"))
+    h1, h2, h3 = store.rows()
+    wanted = [
+        {"producer_group": "pg", "physical_offset": h1.physical_offset, "queue_offset": 0, "state": "COMMIT"},
+        {
+            "producer_group": "pg",
+            "physical_offset": h2.physical_offset,
+            "queue_offset": 1,
+            "state": "rollback",
+        },
+        {
+            "producer_group": "pg",
+            "physical_offset": h3.physical_offset,
+            "queue_offset": 2,
+            "state": "UNKNOWN",
+        },
+    ]
+    path = store.input(*wanted)
+    result = store.job("end_transactions", B + 1_000, "--input", path).result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (1, 1, 0)
+    message, mark, rolled_back = store.rows()[3:]
+    assert (place(message), message.sys_flag, message.flag) == (("T", 3), 8, 9)
+    assert (message.prepared_transaction_offset, message.properties) == (h1.physical_offset, h1.properties)
+    assert (message.born_timestamp, message.store_timestamp) == (B, B + 1_000)
+    assert lineage(message) == (h1.physical_offset, "commit", "settle")
+    assert (place(mark), bytes(mark.body), lineage(mark)) == (
+        (OP, 0),
+        b"0,",
+        (h1.physical_offset, "commit", "mark"),
+    )
+    assert read_properties(mark.properties) == {"TAGS": "d", "WAIT": "true"}
+    assert (bytes(rolled_back.body), lineage(rolled_back)) == (
+        b"1,",
+        (h2.physical_offset, "rollback", "settle"),
+    )
+    assert message.append_seq == mark.append_seq == rolled_back.append_seq
+
+    result = store.job("end_transactions", B + 2_000, "--input", path).result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, 0)
+    refused = [
+        {**wanted[0], "state": "ROLLBACK"},  # the other way round
+        {**wanted[1], "state": "COMMIT"},
+        {**wanted[2], "state": "COMMIT", "producer_group": "pg2"},
+        {**wanted[2], "state": "COMMIT", "queue_offset": 8},
+        {**wanted[2], "state": "COMMIT", "physical_offset": 7},
+        {**wanted[2], "state": "COMMIT", "physical_offset": message.physical_offset},
+    ]
+    result = store.job("end_transactions", B + 3_000, "--input", store.input(*refused)).result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, 6)
+    assert len(store.rows()) == 6
+    store.expect_promises()
+    bad = store.input({"producer_group": "pg", "physical_offset": 0, "state": "MAYBE"})
+    assert (
+        "state is MAYBE; expected one of COMMIT"
+        in store.job("end_transactions", B, "--input", bad, exit_status=2).stderr
+    )
+
+
+def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life(transactionCheckMax="2")
+    immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "600"}}
+    store.put(B, half("v32", flag=5, born_timestamp=B), half("v33", born_timestamp=B, **immune))
+
+    def check(now: int) -> tuple[int, int, int]:
+        result = store.job("check_transactions", now, "--checker", "answers_of_a_test:unknown").result
+        return result["checked"], result["unknown"], result["discarded"]
+
+    assert check(B + 3_000) == (0, 0, 0)
+    assert check(B + 33_000) == (1, 1, 0)
+    assert check(B + 33_000) == (0, 0, 0)  # again at the same clock
+    assert check(B + 63_000) == (1, 1, 0)
+    assert check(B + 93_000) == (0, 0, 1)
+    first, once, twice, given_up = store.by_key("v32")
+    assert [
+        read_properties(row.properties).get("TRANSACTION_CHECK_TIMES") for row in (first, once, twice)
+    ] == [None, "1", "2"]
+    assert (place(once), once.flag, once.due_ms) == ((HALF, 0), 0, B + 6_000)
+    assert lineage(twice) == (once.physical_offset, "check", "settle")
+    assert (place(given_up), lineage(given_up)) == (
+        (DISCARDED, 0),
+        (twice.physical_offset, "discard", "settle"),
+    )
+    assert len(store.by_key("v33")) == 1  # its immunity used up no question
+    assert check(B + 600_001) == (1, 1, 0)
+    store.expect_promises()
+
+
+def test_vectors_34_35_and_37_an_end_settles_the_newest_copy(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}, "born_timestamp": B}
+    store.put(
+        B,
+        half("v34", "commit", **immune),
+        half("v35", **immune),
+        half("v37", "rollback", born_timestamp=B + 50_000),
+    )
+    v34, v35, _ = store.rows()
+    end = {"producer_group": "pg", "physical_offset": v34.physical_offset, "state": "COMMIT"}
+    assert store.job("end_transactions", B + 5_000, "--input", store.input(end)).result["committed"] == 1
+    late = store.input({**end, "physical_offset": v35.physical_offset})
+    assert store.job("end_transactions", B + 60_001, "--input", late).result["refused"] == 1
+    store.put(B + 61_000, half("old", born_timestamp=B + 61_000))
+    result = store.job("check_transactions", B + 63_000, "--checker", "answers_of_a_test:by_body").result
+    # v35 is asked once its immunity is over; v37 is rolled back; v34 is settled.
+    assert (result["checked"], result["committed"], result["rolled_back"], result["unknown"]) == (2, 0, 1, 1)
+    assert [row.topic for row in store.by_key("v34")] == [HALF, "T"]
+    (old, *_) = store.by_key("old")
+    store.job("check_transactions", B + 70_000, "--checker", "answers_of_a_test:unknown")
+    copy = store.by_key("old")[-1]
+    named = store.input({"producer_group": "pg", "physical_offset": old.physical_offset, "state": "COMMIT"})
+    assert store.job("end_transactions", B + 71_000, "--input", named).result["committed"] == 1
+    message = store.by_key("old")[-1]
+    assert (message.topic, message.source_offset, message.prepared_transaction_offset) == (
+        "T", copy.physical_offset, old.physical_offset,
+    )  # fmt: skip
+    assert store.job("end_transactions", B + 72_000, "--input", named).result["committed"] == 0
+    store.expect_promises()
+
+
+def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life], answers: None) -> None:
+    store = life()
+    rows = [
+        half("c", "commit"),
+        half("r", "rollback"),
+        half("x", "raises"),
+        half("n", "nothing"),
+        {"topic": "T", "body": "p"},
+    ]
+    source = store.input(*rows)
+    run = store.job(
+        "put_messages", B, "--input", source, "--local-transaction", "answers_of_a_test:by_body"
+    ).result
+    assert (run["appended"], run["committed"], run["rolled_back"], run["unknown"]) == (5, 1, 1, 2)
+    again = store.job(
+        "put_messages", B + 1, "--input", source, "--local-transaction", "answers_of_a_test:by_body"
+    ).result
+    assert (again["appended"], again["already"], again["committed"], again["rolled_back"]) == (0, 5, 0, 0)
+    outcomes = store.input(
+        {"unique_key": "x", "state": "COMMIT"}, {"transaction_id": "n", "state": "UNKNOWN"}
+    )
+    checked = store.job("check_transactions", B + 7_000, "--outcomes", outcomes).result
+    assert (checked["checked"], checked["committed"], checked["unknown"]) == (2, 1, 1)
+    views = {row.unique_key for row in store.store.half_messages.collect()}
+    assert views == {"n"}
+    store.expect_promises()
