@@ -1,12 +1,20 @@
-"""One round of everything that keeps a store going: put an input, dispatch, say what happened."""
+"""One round of everything that keeps a store going: put an input, dispatch, bring back what is due, end transactions."""
 
 from typing import Annotated, Any
 
 import typer
 
+from jobs.check_transactions import Checker, Outcomes, check_halves
+from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
+from jobs.end_transactions import end_from
 from jobs.job import Run, job, main
 from jobs.put_messages import put_input
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG
+
+# A list of levels hops once a round and a retry waits for its clock, so rounds at one clock soon append nothing.
+MOST_ROUNDS = 100
 
 
 @job
@@ -23,8 +31,17 @@ def run_cycle(
     on_bad: Annotated[
         str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
     ] = "reject",
+    ends: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="End these transactions: the input of end_transactions."),
+    ] = None,
+    checker: Checker = None,
+    outcomes: Outcomes = None,
+    until_quiet: Annotated[
+        bool, typer.Option("--until-quiet", help="Go round until a round appends nothing.")
+    ] = False,
 ) -> dict[str, Any]:
-    """Put an input if there is one, then dispatch what is new in the log."""
+    """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
     counts: dict[str, Any] = {}
     if input_ is not None:
         counts["put_messages"] = put_input(run, input_, format_, batch_id, on_bad)
@@ -34,13 +51,55 @@ def run_cycle(
             f"put: {put['appended']:,} messages appended, {put['already']:,} were there already, "
             f"{put['rejected']:,} rejected; the log ends at byte {put['next_offset']:,}"
         )
-    counts["dispatch"] = dispatch_store(run)
-    dispatched = counts["dispatch"]
+    rounds = 0
+    while rounds < (MOST_ROUNDS if until_quiet else 1):
+        appends = _appends(run.store.snapshot())
+        _round(run, counts, ends, checker, outcomes)
+        rounds += 1
+        if _appends(run.store.snapshot()) == appends:
+            break
+    return {**counts, "rounds": rounds}
+
+
+def _round(
+    run: Run, counts: dict[str, Any], ends: str | None, checker: str | None, outcomes: str | None
+) -> None:
+    _add(counts, "dispatch", dispatch_store(run))
+    delivered = deliver_due(run)
+    _add(counts, "deliver", delivered)
     run.say(
-        f"dispatch: {dispatched['queue_entries']:,} queue entries and {dispatched['index_entries']:,} keys, "
-        f"up to byte {dispatched['dispatched_to']:,}"
+        f"deliver: {delivered['delivered']:,} messages back in their topics, {delivered['skipped']:,} skipped"
     )
-    return counts
+    if ends is not None:
+        ended = end_from(run, ends)
+        _add(counts, "end_transactions", ended)
+        run.say(
+            f"end: {ended['committed']:,} transactions committed, {ended['rolled_back']:,} rolled back, "
+            f"{ended['refused']:,} refused"
+        )
+    if checker is not None or outcomes is not None:
+        checked = check_halves(run, checker, outcomes)
+        _add(counts, "check_transactions", checked)
+        run.say(f"check: {checked['checked']:,} half messages asked about, {checked['discarded']:,} given up")
+    dispatched = dispatch_store(run)
+    _add(counts, "dispatch", dispatched)
+    run.say(
+        f"dispatch: {counts['dispatch']['queue_entries']:,} queue entries and "
+        f"{counts['dispatch']['index_entries']:,} keys, up to byte {dispatched['dispatched_to']:,}"
+    )
+
+
+def _add(counts: dict[str, Any], step: str, found: dict[str, Any]) -> None:
+    """Counts of a step add up over the rounds; an offset or a time is that of the last."""
+    before = counts.get(step, {})
+    counts[step] = {
+        name: value if name in ("dispatched_to", "next_due_ms") else before.get(name, 0) + value
+        for name, value in found.items()
+    }
+
+
+def _appends(at: Snapshot) -> int:
+    return at.number(COMMITLOG)
 
 
 if __name__ == "__main__":

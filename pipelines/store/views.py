@@ -139,12 +139,21 @@ _REAL_PLACE = """
     try_cast(properties['REAL_QID'] AS INT) AS real_queue_id,
 """
 
-# What an imported broker had already settled is below its floors; beyond them a half is settled by a commit
+
+def _property_sql(name: str) -> str:
+    """SQL for one property of the stored string; null where there is none."""
+    return rf"nullif(regexp_extract(log.properties, '(?s)^(?:.*\\x02)?{name}\\x01([^\\x02]+)', 1), '')"
+
+
+_CANCELS, _UNIQUE_KEY = _property_sql("TIMER_DEL_UNIQKEY"), _property_sql("UNIQ_KEY")
+
+# What an imported broker had already settled is below its floors, or back in its topic since it was due; a timer may
+# be cancelled in its slot, and its cancel is never delivered. Beyond the floors a half is settled by a commit
 # row that names it and by op marks that list its queue offset. A delayed row on its way to the half topic is
 # dropped when due.
 SCHEDULED_MESSAGES = View(
     "scheduled_messages",
-    "Delayed and timed messages that wait: parked, claimed by no later row, not below an import's floors.",
+    "Delayed and timed messages that wait: parked and not settled by a later row, a cancel or an imported broker.",
     f"""
 SELECT
     IF(parked.topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
@@ -154,6 +163,22 @@ SELECT
 FROM {{messages}} AS parked
 LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} AS log WHERE claim = 'settle') AS settled
     ON settled.source_offset = parked.physical_offset
+LEFT ANTI JOIN (
+    SELECT {_CANCELS} AS cancels, due_ms AS slot FROM {{commitlog}} AS log
+    WHERE topic = '{TIMER_TOPIC}' AND {_CANCELS} IS NOT NULL
+) AS cancel
+    ON parked.topic = '{TIMER_TOPIC}' AND cancel.slot = parked.due_ms
+   AND (cancel.cancels = concat(properties['REAL_TOPIC'], '+', properties['UNIQ_KEY'])
+        OR properties['TIMER_DEL_UNIQKEY'] IS NOT NULL AND cancel.cancels = properties['TIMER_DEL_UNIQKEY'])
+LEFT ANTI JOIN (
+    SELECT topic AS back_topic, {_UNIQUE_KEY} AS back_key, physical_offset AS back_offset,
+           store_timestamp AS back_timestamp
+    FROM {{commitlog}} AS log
+    WHERE startswith(append_id, 'import:') AND due_ms IS NULL
+) AS back
+    ON startswith(parked.append_id, 'import:')
+   AND back.back_topic = properties['REAL_TOPIC'] AND back.back_key = properties['UNIQ_KEY']
+   AND back.back_offset > parked.physical_offset AND back.back_timestamp >= parked.due_ms
 LEFT JOIN {{floors}} AS level
     ON parked.topic = '{SCHEDULE_TOPIC}' AND level.follower = concat('schedule:', parked.queue_id + 1)
 WHERE parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')

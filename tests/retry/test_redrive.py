@@ -1,0 +1,53 @@
+"""Redrive: dead letters and other rows back to a topic, once under an id."""
+
+from collections.abc import Callable
+
+from tests.life import B, Life, lineage, place, raw
+from tests.model.log import read_properties
+
+
+def test_dead_letters_go_back_to_where_they_came_from_once(life: Callable[..., Life]) -> None:
+    store = life()
+    dead = {"topic": "%DLQ%g", "reconsume_times": 17}
+    rows = store.append(
+        {
+            **dead,
+            "properties": raw(UNIQ_KEY="a", RETRY_TOPIC="T", DELAY=0, REAL_TOPIC="%RETRY%g", REAL_QID=0),
+        },
+        {**dead, "properties": raw(UNIQ_KEY="b", RETRY_TOPIC="U", TRAN_MSG="true")},
+        {"topic": "T", "queue_id": 2, "properties": raw(UNIQ_KEY="c")},
+    )
+    where = ("--where", "topic = '%DLQ%g'", "--redrive-id", "monday")
+    tried = store.job("redrive", B + 1, *where, "--dry-run").result
+    assert (tried["matched"], tried["redriven"], len(store.rows())) == (2, 0, 3)
+    first = store.job("redrive", B + 1, *where, "--limit", "1").result
+    assert (first["matched"], first["redriven"]) == (1, 1)
+    result = store.job("redrive", B + 2, *where).result
+    assert (result["matched"], result["redriven"], result["already"]) == (2, 1, 1)
+    a, b = store.rows()[3:]
+    assert (a.topic, a.reconsume_times, read_properties(a.properties)) == (
+        "T",
+        0,
+        {"UNIQ_KEY": "a", "RETRY_TOPIC": "T"},
+    )
+    assert (b.topic, read_properties(b.properties)) == ("U", {"UNIQ_KEY": "b", "RETRY_TOPIC": "U"})
+    assert lineage(a) == (rows[0].physical_offset, "redrive", "redrive:monday")
+    elsewhere = ("--where", "unique_key = 'c'", "--to-topic", "V")
+    assert store.job("redrive", B + 3, *elsewhere).result["redriven"] == 1
+    assert store.job("redrive", B + 3, *elsewhere).result["redriven"] == 0
+    assert store.rows()[-1].topic == "V"
+    assert store.job("redrive", B + 4, "--where", "unique_key = 'c' AND topic = 'T'").result["redriven"] == 1
+    assert place(store.rows()[-1]) == ("T", 2)  # it stays in its queue
+    store.expect_promises()
+
+
+def test_what_cannot_be_redriven_is_refused(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, {"topic": "T", "delay_level": 3})
+    run = store.job("redrive", B, "--where", "queue_id >= 0", exit_status=2)
+    assert "rows still parked match, at 0" in run.stderr
+    run = store.job("redrive", B, "--where", "no_such_column = 1", exit_status=2)
+    assert "--where is no predicate over the view messages" in run.stderr
+    run = store.job("redrive", B, "--where", "topic", exit_status=2)
+    assert "--where is no predicate" in run.stderr
+    assert len(store.rows()) == 1
