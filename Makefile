@@ -28,13 +28,13 @@ demo: setup
 	@$(VENV)/python scripts/demo.py
 
 test: setup
-	$(VENV)/python -m pytest -m "not slow"
+	$(VENV)/python -m pytest -m "not slow" --durations=15
 
 test-quick: setup
 	$(VENV)/python -m pytest -m "quick and not slow"
 
 test-slow: setup
-	$(VENV)/python -m pytest -m slow
+	$(VENV)/python -m pytest -m slow --durations=10
 
 bench: setup
 	@set -e; for benchmark in benchmarks/*.py; do $(VENV)/python $$benchmark; done

@@ -34,6 +34,11 @@ def send_back(
     ] = None,
 ) -> dict[str, Any]:
     """Send back failures reported from elsewhere."""
+    return send_failures(run, group, input_, batch_id)
+
+
+def send_failures(run: Run, group: str, input_: str, batch_id: str | None = None) -> dict[str, Any]:
+    """Send back what a file names; the counts of send_back."""
     requests = read_requests(run.spark, input_, REQUEST_COLUMNS)
     run.commit(lambda at: plan_group(at, group))
     at = run.store.snapshot()

@@ -101,6 +101,7 @@ def test_hash_of_a_key_is_the_one_the_index_holds(spark):
         assert key_hash("T", row["key"]) == (0 if row.code == -(2**31) else abs(row.code))
 
 
+@pytest.mark.slow
 def test_appends_that_are_not_dispatched_yet_are_found_by_id_and_key_but_not_in_their_queue(spark, tmp_path):
     store = golden_store(spark, "b", tmp_path / "b")
     end = cases("b", "store")[0]["maxPhyOffset"]

@@ -11,9 +11,10 @@ from tests.conftest import JobRun, write_jsonl
 from tests.scenes.processes import kill_when, start
 
 Commitlake = Callable[..., JobRun]
-SEEDS = [1]
+SEEDS = range(1, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_dispatch_killed_at_any_moment_gives_each_entry_once(
     commitlake: Commitlake, store: Store, tmp_path: Path, seed: int
@@ -34,6 +35,7 @@ def test_a_dispatch_killed_at_any_moment_gives_each_entry_once(
     assert store.message_index.select("physical_offset", "key").distinct().count() == 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_import_killed_at_any_moment_goes_on_where_it_stopped(
     commitlake: Commitlake,

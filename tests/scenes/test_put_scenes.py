@@ -47,7 +47,8 @@ def bodies_of(name: str, files: int, rows: int) -> list[str]:
     return [f"{name}-{file}-{row}" for file in range(files) for row in range(rows)]
 
 
-@pytest.mark.parametrize("seed", [1])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_a_put_killed_at_any_moment_goes_on_where_it_stopped(
     commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path, seed: int
 ) -> None:
@@ -66,6 +67,7 @@ def test_a_put_killed_at_any_moment_goes_on_where_it_stopped(
     assert commitlake(*arguments).result["already"] == 120
 
 
+@pytest.mark.slow
 def test_two_processes_put_at_once_and_both_are_in_the_log(
     new_store: Callable[..., Store], tmp_path: Path
 ) -> None:
@@ -136,6 +138,7 @@ def test_the_same_input_put_by_two_at_once_goes_in_once(
     expect_log(store, bodies_of("a", 1, 25))
 
 
+@pytest.mark.slow
 def test_a_put_of_many_appends_ends_beside_small_ones_and_compaction(
     new_store: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

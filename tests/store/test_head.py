@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from pipelines.store.commit import commit
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, bounds_write, read_head
 from pipelines.store.plan import Plan
@@ -42,6 +44,7 @@ def test_the_head_is_the_same_from_bounds_and_from_the_appends(
         assert getattr(after, name) == getattr(before, name)
 
 
+@pytest.mark.slow
 def test_whoever_appends_brings_the_bounds_up(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:
