@@ -15,10 +15,8 @@ import pyarrow.compute as pc
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_files import EXT_ADDRESS_BELOW, QueueEntries
 from pipelines.broker_files.records import Fields
+from pipelines.log.park import UNKNOWN_LEVEL_MS
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-
-# What a broker waits for a level its table does not have.
-UNKNOWN_LEVEL_MS = 1_000
 
 Longs = npt.NDArray[np.int64]
 # Times, and whether the row has one.

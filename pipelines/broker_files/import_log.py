@@ -13,6 +13,7 @@ from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import read_rows
 from pipelines.store.commit import Committed
 from pipelines.store.errors import BadInput
+from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan, Write
 from pipelines.store.settings import Settings
@@ -29,7 +30,6 @@ from schemas import (
     Table,
 )
 
-APPEND_ID_PREFIX = "import:"
 # One append: what a run that is killed does again at most, some fifteen seconds on two cores.
 APPEND_BYTES = 1024 * 1024 * 1024
 
@@ -102,7 +102,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
     rows = read_rows(at.store.spark, log.directory, following.pieces, waits(at.store.settings)).withColumns(
         {
             "append_seq": F.lit(append_seq).cast("long"),
-            "append_id": F.lit(f"{APPEND_ID_PREFIX}{following.from_offset}-{following.to_offset}"),
+            "append_id": F.lit(f"{IMPORT_PREFIX}{following.from_offset}-{following.to_offset}"),
         }
     )
     surveys = log.surveyed(following.from_offset, following.to_offset)
@@ -208,7 +208,7 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
         )
         .first()
     )
-    if last is None or not last.append_id.startswith(APPEND_ID_PREFIX):
+    if last is None or not last.append_id.startswith(IMPORT_PREFIX):
         raise BadInput(
             f"the store was written to after its last import (append {head.append_seq}); an import goes on only while "
             "the last append is an import's. Import into a new store"

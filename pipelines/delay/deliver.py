@@ -24,20 +24,21 @@ from pipelines.log.park import (
     delayed_properties,
     level_delay_ms,
     parked_messages,
+    parked_rows,
     real_place,
 )
 from pipelines.log.properties import property_value, without
+from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import covered, progress_write, read_progress
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from schemas import COMMITLOG, FLOORS, MESSAGE_INDEX, PARKED
+from schemas import COMMITLOG, MESSAGE_INDEX
 
 # In `progress`: all that was due at the clock, of appends up to the number, is settled.
 SEEN_APPENDS, SEEN_CLOCK = "deliver", "deliver:clock_ms"
 
-IMPORTED = "import:"
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
 # Waiting rows looked at together for the time of the next one.
@@ -121,16 +122,6 @@ def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     return due.unionByName(_too_far(at, now_ms, since)).select(*to_settle())
 
 
-def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
-    """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
-    followed = covered(at, PARKED)
-    derived = at.read(PARKED).where(condition)
-    if followed >= at.number(COMMITLOG):
-        return derived
-    later = at.read(COMMITLOG).where((F.col("append_seq") > followed) & F.col("due_ms").isNotNull())
-    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))
-
-
 def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     """Rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
 
@@ -142,7 +133,9 @@ def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     )
     scheduled = at.read(COMMITLOG).where(is_scheduled)
     if read_head(at).last_store_timestamp <= now_ms:
-        is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(IMPORTED)
+        is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(
+            IMPORT_PREFIX
+        )
         scheduled = scheduled.where(is_new_import)
     delay = level_delay_ms(F.col("queue_id") + 1, at.store.settings.delay_levels_ms)
     return parked_messages(scheduled.where(F.col("due_ms") > now_ms + delay))
@@ -164,7 +157,7 @@ def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
     )
     rows = rows.join(cancelled.distinct(), ["due_ms", "named"], "left")
     settled = is_cancel | F.col("goes_nowhere") | F.coalesce("is_cancelled", F.lit(False))
-    floors = at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()})
+    floors = read_floors(at)
     if not floors:
         return rows.withColumn("is_settled", settled)
     delivered = delivered_before_import(at, rows, spans, floors).select(
@@ -185,7 +178,7 @@ def delivered_before_import(
     properties = F.col("properties")
     imported = (
         at.read(COMMITLOG)
-        .where(lies_in("physical_offset", spans) & F.col("append_id").startswith(IMPORTED))
+        .where(lies_in("physical_offset", spans) & F.col("append_id").startswith(IMPORT_PREFIX))
         .select(
             F.col("physical_offset").alias("source_offset"),
             "queue_id",

@@ -3,7 +3,6 @@
 docs/rocketmq/delay-retry-transaction.md 3, with the corrections of 3.5.
 """
 
-import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -94,7 +93,3 @@ def rest_of(levels: Column, taken: Column) -> Column:
     """What is left of a list after its first levels, as it is stored: each followed by a comma; empty when consumed."""
     left = F.slice(levels, taken + 1, F.size(levels))
     return F.array_join(F.transform(left, lambda level: F.concat(level.cast("string"), F.lit(","))), "")
-
-
-def is_time_of_day(text: str) -> bool:
-    return re.fullmatch(TIME_OF_DAY_PATTERN.strip("^$"), text) is not None

@@ -11,8 +11,10 @@ from pyspark.sql import functions as F
 
 from pipelines.log.encode import property_pair
 from pipelines.log.properties import property_value, without
+from pipelines.store.progress import covered
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from schemas import PARKED
+from schemas import COMMITLOG, PARKED
 
 LEVEL_LIST, TIME_OF_DAY = "TIMING-LIST", "TIMING"
 # What a delay level takes the place of (1.2): another level, an earlier parking, a timer.
@@ -108,3 +110,13 @@ def parked_messages(log: DataFrame) -> DataFrame:
         }
     )
     return parked.select(*PARKED.names)
+
+
+def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
+    """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
+    followed = covered(at, PARKED)
+    derived = at.read(PARKED).where(condition)
+    if followed >= at.number(COMMITLOG):
+        return derived
+    later = at.read(COMMITLOG).where((F.col("append_seq") > followed) & F.col("due_ms").isNotNull())
+    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException, ParseException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.claims import spans_of, unclaimed
@@ -19,7 +19,7 @@ from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import TopicConfig, is_system_topic
+from pipelines.store.topics import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicConfig
 from pipelines.store.views import read_view
 
 REDRIVE = "redrive"
@@ -45,8 +45,9 @@ def matched(at: Snapshot, where: str, redrive_id: str, to_topic: str | None) -> 
     claim = f"redrive:{redrive_id}"
     messages = read_view(at, "messages")
     properties = F.col("properties")
+    system = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARD_TOPIC)
     own = F.when(
-        _lies_in_system_topic(at.store.settings), F.coalesce(properties["REAL_TOPIC"], F.col("topic"))
+        F.col("topic").isin(*system), F.coalesce(properties["REAL_TOPIC"], F.col("topic"))
     ).otherwise(F.col("topic"))
     target = F.lit(to_topic) if to_topic is not None else F.coalesce(properties["RETRY_TOPIC"], own)
     try:
@@ -69,16 +70,6 @@ def matched(at: Snapshot, where: str, redrive_id: str, to_topic: str | None) -> 
             f"--where is no predicate over the view messages: {str(failure).splitlines()[0]} "
             f"(its columns: {', '.join(messages.columns)})"
         ) from failure
-
-
-def _lies_in_system_topic(settings: Settings) -> Column:
-    return F.col("topic").startswith("rmq_sys_") | F.col("topic").isin(
-        *[
-            name
-            for name in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC")
-            if is_system_topic(name, settings)
-        ]
-    )
 
 
 def still_parked(at: Snapshot, rows: DataFrame) -> DataFrame:

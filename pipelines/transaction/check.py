@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.claims import SETTLE, spans_of, unclaimed
+from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import property_pair
 from pipelines.log.message import Message
@@ -55,15 +55,19 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     nothing = {"checked": 0, "discarded": 0, "more": False}
     if not spans:
         return Plan((), nothing)
-    slim = at.read(COMMITLOG).select(
-        F.col("physical_offset").alias("source_offset"),
-        "queue_offset",
-        "append_id",
-        "append_seq",
-        "store_timestamp",
-        "born_timestamp",
-        "due_ms",
-        property_value(F.col("properties"), CHECK_TIMES).try_cast("int").alias("times"),
+    slim = (
+        at.read(COMMITLOG)
+        .where(lies_in("physical_offset", spans))
+        .select(
+            F.col("physical_offset").alias("source_offset"),
+            "queue_offset",
+            "append_id",
+            "append_seq",
+            "store_timestamp",
+            "born_timestamp",
+            "due_ms",
+            property_value(F.col("properties"), CHECK_TIMES).try_cast("int").alias("times"),
+        )
     )
     waiting = unclaimed(at, candidates, spans).drop("segment").join(slim, "source_offset")
     if has_imports(at):

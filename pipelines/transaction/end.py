@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from pipelines.log.claims import MARK, SETTLE
+from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, kept_body_bytes, plan_copies
 from pipelines.log.encode import BORN_HOST_IPV6, STORE_HOST_IPV6, TRANSACTION_BITS
 from pipelines.log.park import immunity_seconds, real_place
@@ -88,11 +88,17 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
             "append_id",
             "wrong",
             "origin",
+            "due_ms",
         )
     )
+    # All copies of a half have its due time, so only that part of what is parked is looked at.
+    due = asked.agg(F.min("due_ms").alias("first"), F.max("due_ms").alias("last")).first()
+    assert due is not None, "an aggregate has one row"
+    is_near = F.lit(False) if due["first"] is None else F.col("due_ms").between(due["first"], due["last"])
+    near = halves(at, is_near)
+    spans = spans_of(near, "physical_offset")
     newest = (
-        halves(at, F.lit(True))
-        .join(
+        near.join(
             F.broadcast(asked.select(F.col("origin").alias("origin_offset")).distinct()),
             "origin_offset",
             "left_semi",
@@ -101,7 +107,8 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
         .agg(F.max("physical_offset").alias("newest"))
     )
     known = asked.join(newest, "origin", "left")
-    claims = settling_claims(at).withColumnsRenamed({"source_offset": "newest", "purpose": "settled_as"})
+    claims = settling_claims(at).where(lies_in("source_offset", spans))
+    claims = claims.withColumnsRenamed({"source_offset": "newest", "purpose": "settled_as"})
     known = known.join(claims, "newest", "left")
     if has_imports(at):
         imported = settled_before_import(at, asked).withColumnRenamed("settled_as", "imported_as")

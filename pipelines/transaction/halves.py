@@ -9,28 +9,19 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import SETTLE, claims_taken
 from pipelines.log.encode import TRANSACTION_BITS
-from pipelines.log.park import parked_messages
-from pipelines.store.progress import covered
+from pipelines.log.park import parked_rows
+from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import HALF_TOPIC, OP_TOPIC
-from schemas import COMMITLOG, FLOORS, PARKED
+from pipelines.store.topics import OP_TOPIC
+from schemas import COMMITLOG
 
 COMMIT, ROLLBACK, CHECK, ROLL, DISCARD = "commit", "rollback", "check", "roll", "discard"
-IMPORTED = "import:"
 COMMITTED_BITS = 0x8
 
 
 def halves(at: Snapshot, condition: Column) -> DataFrame:
     """Rows of `parked` that are halves or copies of halves, dispatched or not, and meet a condition on its columns."""
-    is_half = F.col("kind") == "half"
-    followed = covered(at, PARKED)
-    derived = at.read(PARKED).where(is_half & condition)
-    if followed >= at.number(COMMITLOG):
-        return derived
-    later = at.read(COMMITLOG).where(
-        (F.col("append_seq") > followed) & F.col("due_ms").isNotNull() & (F.col("topic") == HALF_TOPIC)
-    )
-    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))
+    return parked_rows(at, (F.col("kind") == "half") & condition)
 
 
 def settling_claims(at: Snapshot) -> DataFrame:
@@ -46,8 +37,10 @@ def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
     Below the floor everything is settled; beyond it a half is that a committed row names, or an op mark lists, which
     may name many (docs/rocketmq/delay-retry-transaction.md 5.5).
     """
-    imported = rows.where(F.col("append_id").startswith(IMPORTED)).select("source_offset", "queue_offset")
-    log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORTED))
+    imported = rows.where(F.col("append_id").startswith(IMPORT_PREFIX)).select(
+        "source_offset", "queue_offset"
+    )
+    log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORT_PREFIX))
     committed = (
         log.where(F.col("sys_flag").bitwiseAND(TRANSACTION_BITS) == COMMITTED_BITS)
         .select(
@@ -61,9 +54,7 @@ def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
     marked = marks.select(
         F.col("mark").try_cast("long").alias("queue_offset"), F.lit(True).alias("is_marked")
     ).distinct()
-    floor = at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()}).get(
-        "half", 0
-    )
+    floor = read_floors(at).get("half", 0)
     found = imported.join(committed, "source_offset", "left").join(
         marked.where(F.col("queue_offset").isNotNull()), "queue_offset", "left"
     )
@@ -73,4 +64,4 @@ def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
 
 
 def has_imports(at: Snapshot) -> bool:
-    return bool(at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()}))
+    return bool(read_floors(at))

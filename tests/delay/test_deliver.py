@@ -161,3 +161,12 @@ def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_miss
         last = store.by_key(key)[-1]
         assert (place(last), "TIMING-LIST" in last.properties) == (("T", 1), False)
     store.expect_promises()
+
+
+def test_vector_15_a_horizon_refuses_what_is_beyond_it(life: Callable[..., Life]) -> None:
+    store = life(timerMaxDelaySec="259200")
+    store.put(B, {"topic": "T", "properties_raw": raw(TIMER_DELAY_SEC=259_200)})
+    beyond = store.input({"topic": "T", "body": "b", "properties_raw": raw(TIMER_DELAY_SEC=259_201)})
+    refused = store.job("put_messages", B, "--input", beyond, exit_status=2)
+    assert "more than 259200000 ms (timerMaxDelaySec) after now" in refused.stderr
+    assert [place(row) for row in store.rows()] == [(WHEEL, 0)]

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place
+from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
+from schemas import FLOORS
+from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
 
 ANSWERS = """
@@ -184,3 +187,29 @@ def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life],
     views = {row.unique_key for row in store.store.half_messages.collect()}
     assert views == {"n"}
     store.expect_promises()
+
+
+def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life: Callable[..., Life]) -> None:
+    store = life()
+    due = {"topic": HALF, "append_id": "import:0-9", "due_ms": B}
+    rows = store.append(
+        *[
+            {**due, "properties": raw(UNIQ_KEY=f"h{n}", PGROUP="pg", REAL_TOPIC="T", REAL_QID=0)}
+            for n in range(5)
+        ]
+    )
+    store.append(
+        {"topic": OP, "append_id": "import:0-9", "body": b"1,3,", "body_crc": 0, "properties": raw(TAGS="d")}
+    )
+    floor = store.store.spark.createDataFrame([("half", 2)], FLOORS.columns)
+    commit(store.store, lambda at: Plan((at.append(FLOORS, floor),)))
+    # 0 and 1 lie below the floor, whatever the mark says of 1; 3 is listed.
+    assert {row.unique_key for row in store.store.half_messages.collect()} == {"h2", "h4"}
+    ends = [
+        {"producer_group": "pg", "physical_offset": row.physical_offset, "state": "COMMIT"} for row in rows
+    ]
+    result = store.job("end_transactions", B + 1_000, "--input", store.input(*ends)).result
+    assert (result["committed"], result["refused"]) == (2, 3)
+    assert sorted(
+        read_properties(row.properties)["UNIQ_KEY"] for row in store.rows() if row.topic == "T"
+    ) == ["h2", "h4"]

@@ -1,0 +1,100 @@
+"""deliver: what a tick costs, and how fast due messages come back.
+
+    python benchmarks/deliver.py [--messages 1000000]
+
+Messages of 300 bytes, delayed. A tick with a thousand due of many parked, beside one of few; a tick with nothing due; then
+all of them due at once, beside put_messages of the same rows without delay. All warm, in one session.
+"""
+
+import argparse
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from jobs.deliver import deliver_due
+from jobs.dispatch import dispatch_store
+from jobs.job import Run
+from jobs.session import session
+from pipelines.store.store import Store
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.put_messages import messages, new_store, put
+
+NOW = 1_700_000_000_000
+DUE = 1_000
+DAY_MS = 86_400_000
+
+
+def run_at(store: Store, now_ms: int) -> Run:
+    return Run("deliver", store.uri, now_ms, quiet=True)
+
+
+def timed(work: Callable[[], dict]) -> tuple[float, dict]:
+    started = time.monotonic()
+    result = work()
+    return time.monotonic() - started, result
+
+
+def parked_store(spark: SparkSession, work: Path, name: str, count: int) -> Store:
+    """A store in which `count` timed messages wait, a thousand of them for a minute and the others for a day."""
+    source = work / f"{name}-input"
+    wait = F.when(F.col("id") % max(count // DUE, 1) == 0, 60_000).otherwise(DAY_MS)
+    numbered = messages(spark, count, False).withColumn("id", F.monotonically_increasing_id())
+    numbered.withColumn("delay_ms", wait.cast("long")).drop("id").write.mode("overwrite").parquet(str(source))
+    store = new_store(spark, work / name)
+    put(spark, store, source, "parked")
+    dispatch_store(run_at(store, NOW))
+    return store
+
+
+def ticks(spark: SparkSession, work: Path, count: int) -> None:
+    figures = {}
+    for name, parked in (("few", 10_000), ("many", count)):
+        store = parked_store(spark, work, name, parked)
+        deliver_due(run_at(store, NOW))  # warm
+        idle = [timed(lambda store=store: deliver_due(run_at(store, NOW + 1)))[0] for _ in range(5)]
+        due, result = timed(lambda store=store: deliver_due(run_at(store, NOW + 61_000)))
+        figures[name] = due
+        print(
+            f"{parked:>9,} parked: {result['delivered']:,} due {due:5.2f} s; nothing due {statistics.median(idle):5.2f} s",
+            flush=True,
+        )
+        shutil.rmtree(work / f"{name}-input")
+    print(f"  many / few {figures['many'] / figures['few']:.2f} ×")
+    everything(spark, work, store, count)
+
+
+def everything(spark: SparkSession, work: Path, store: Store, count: int) -> None:
+    seconds, result = timed(lambda: deliver_due(run_at(store, NOW + 2 * DAY_MS)))
+    source = work / "plain-input"
+    messages(spark, count, False).write.parquet(str(source))
+    puts = [put(spark, store, source, f"plain-{number}") for number in range(2)]
+    ours, theirs = result["delivered"] / seconds, count / puts[-1]
+    print(
+        f"  all due: {result['delivered']:,} in {seconds:.2f} s, {ours:,.0f} messages/s; put_messages {theirs:,.0f}/s"
+    )
+    print(f"  deliver / put {ours / theirs:.2f} ×")
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=1_000_000)
+    options = arguments.parse_args()
+    spark = session("benchmark")
+    with tempfile.TemporaryDirectory(prefix="commitlake-bench-") as directory:
+        ticks(spark, Path(directory), options.messages)
+    print(
+        "bound by: a tick by Spark's planning of a dozen small queries; a large delivery by reading, moving and encoding"
+        " bodies once, in the order they are due"
+    )
+
+
+if __name__ == "__main__":
+    main()
