@@ -13,8 +13,8 @@ from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
 from pipelines.store.errors import BadInput
 from pipelines.store.topics import (
-    DEFAULT_TOPIC,
     TopicConfig,
+    default_topic,
     plan_make_topics,
     read_topics,
     topic_made_on_the_fly,
@@ -61,6 +61,7 @@ def redrive(
             "already": found - unclaimed(at, rows).count(),
             "redrive_id": name,
         }
+    # A row a topic.
     targets = {row.target for row in rows.select("target").distinct().collect()}
     topics = _targets(run, targets)
     redriven = 0
@@ -81,8 +82,7 @@ def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
         raise BadInput(
             f"topic {missing[0]} does not exist and autoCreateTopicEnable is false; create it first"
         )
-    queues = run.store.settings["defaultTopicQueueNums"]
-    default = topics.get(DEFAULT_TOPIC) or TopicConfig(DEFAULT_TOPIC, queues, queues, 7)
+    default = default_topic(topics, run.store.settings)
     made = [topic_made_on_the_fly(name, default) for name in missing]
     if made:
         run.commit(lambda at: plan_make_topics(at, made))

@@ -20,6 +20,7 @@ from pipelines.log.encode import (
     IPV6_EXTRA_BYTES,
     STORE_HOST_IPV6,
     V1_TOPIC_CHARS,
+    body_crc,
 )
 from pipelines.log.place import count_before, rolls, running_offsets, segment_of
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
@@ -195,7 +196,7 @@ def _log_rows(
     store_timestamp = F.lit(head.last_store_timestamp)
     columns = {
         "segment": segment_of(F.col("physical_offset"), segment_bytes),
-        "body_crc": F.crc32("body").bitwiseAND(F.lit(0x7FFFFFFF).cast("long")),
+        "body_crc": body_crc(F.col("body")),
         "store_timestamp": store_timestamp,
         "append_seq": F.lit(head.append_seq),
         "append_id": F.lit(append_id),

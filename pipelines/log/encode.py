@@ -54,6 +54,12 @@ def with_host_bits(sys_flag: Column, born_host: Column, store_host_is_ipv6: bool
     return kept.bitwiseOR(born).bitwiseOR(F.lit(STORE_HOST_IPV6 if store_host_is_ipv6 else 0))
 
 
+def with_store_host_bit(sys_flag: Column, store_host: str) -> Column:
+    """The flag of a row that this store makes of another's: its store host bit says what ours is (1.6)."""
+    bit = STORE_HOST_IPV6 if store_host.startswith("[") else 0
+    return sys_flag.bitwiseAND(~STORE_HOST_IPV6).bitwiseOR(F.lit(bit))
+
+
 def size_bytes(
     topic: Column,
     body_bytes: Column,

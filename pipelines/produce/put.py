@@ -27,7 +27,7 @@ from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, 
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import DEFAULT_TOPIC, TopicConfig, topic_made_on_the_fly
+from pipelines.store.topics import TopicConfig, default_topic, topic_made_on_the_fly
 from schemas import COMMITLOG, REJECTED_MESSAGES
 
 # Records of one append: the lock is held and a lost race is paid for this long (about ten seconds).
@@ -161,12 +161,9 @@ class Put:
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The topic's config, or the one it would get when it is made on the fly."""
-        return self.topics.get(topic) or topic_made_on_the_fly(topic, self._default_topic)
-
-    @property
-    def _default_topic(self) -> TopicConfig:
-        queues = self.settings["defaultTopicQueueNums"]
-        return self.topics.get(DEFAULT_TOPIC) or TopicConfig(DEFAULT_TOPIC, queues, queues, 7)
+        return self.topics.get(topic) or topic_made_on_the_fly(
+            topic, default_topic(self.topics, self.settings)
+        )
 
     @property
     def queue_nums(self) -> dict[str, int]:

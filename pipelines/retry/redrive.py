@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import STORE_HOST_IPV6, TRANSACTION_BITS
+from pipelines.log.encode import TRANSACTION_BITS, with_store_host_bit
 from pipelines.log.park import LEVEL_LIST, is_parking_topic
 from pipelines.log.properties import without
 from pipelines.store.errors import BadInput
@@ -130,7 +130,6 @@ def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings
     )
     hashed = F.pmod(F.xxhash64("physical_offset", "claim"), queues[F.col("target")].cast("long")).cast("int")
     stays = (F.col("topic") == F.col("target")) & (F.col("queue_id") < queues[F.col("target")])
-    host_bit = STORE_HOST_IPV6 if settings.store_host.startswith("[") else 0
     return copies_of(
         rows,
         {
@@ -139,8 +138,8 @@ def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings
             "properties": without(F.col("properties"), *DROPPED),
             "reconsume_times": F.lit(0),
             "store_host": F.lit(settings.store_host),
-            "sys_flag": F.col("sys_flag")
-            .bitwiseAND(~(TRANSACTION_BITS | STORE_HOST_IPV6))
-            .bitwiseOR(F.lit(host_bit)),
+            "sys_flag": with_store_host_bit(
+                F.col("sys_flag").bitwiseAND(~TRANSACTION_BITS), settings.store_host
+            ),
         },
     )

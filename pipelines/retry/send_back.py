@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import STORE_HOST_IPV6, property_pair
+from pipelines.log.encode import property_pair, with_store_host_bit
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
 from pipelines.log.properties import property_value, without
 from pipelines.log.requests import message_id
@@ -156,7 +156,6 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
     level = clamped_level(F.col("level"), levels)
     dead = F.concat(without(named, "DELAY"), F.lit("DELAY\x010\x02"))
     delayed = delayed_properties(named, level, None, F.lit(f"{RETRY_PREFIX}{group.group}"), retry_queue)
-    host_bit = STORE_HOST_IPV6 if settings.store_host.startswith("[") else 0
     return copies_of(
         rows,
         {
@@ -165,7 +164,7 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
             "properties": F.when(is_dead, dead).otherwise(delayed),
             "reconsume_times": F.col("reconsume_times") + 1,
             "store_host": F.lit(settings.store_host),
-            "sys_flag": F.col("sys_flag").bitwiseAND(~STORE_HOST_IPV6).bitwiseOR(F.lit(host_bit)),
+            "sys_flag": with_store_host_bit(F.col("sys_flag"), settings.store_host),
             "due_after_ms": F.when(~is_dead, level_delay_ms(F.col("level"), levels)),
         },
     )

@@ -159,6 +159,12 @@ def _system(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
     return TopicConfig(name, queues, queues, perm)
 
 
+def default_topic(topics: Topics, settings: Settings) -> TopicConfig:
+    """TBW102 as it is, or as autoCreateTopicEnable would make it: what topics made on the fly copy."""
+    queues = settings["defaultTopicQueueNums"]
+    return topics.get(DEFAULT_TOPIC) or TopicConfig(DEFAULT_TOPIC, queues, queues, 7)
+
+
 def topic_made_on_the_fly(name: str, default_topic: TopicConfig) -> TopicConfig:
     """What a put makes of a topic nobody created: a copy of TBW102, or a retry topic's one queue."""
     if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
