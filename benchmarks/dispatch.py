@@ -44,7 +44,7 @@ def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, se
         "topic": F.format_string("topic-%02d", F.floor(queue / QUEUES)),
         "properties": F.concat(
             F.lit("UNIQ_KEY\x01"), F.upper(unique_key),
-            F.lit("\x02TAGS\x01tag-"), (number % 50).cast("string"),
+            F.lit("\x02TAGS\x01tag-"), (number % 100).cast("string"),
             F.lit("\x02KEYS\x01order-"), number.cast("string"), F.lit("\x02WAIT\x01true\x02"),
         ),
         "body": F.rpad(unique_key, BODY_BYTES, "body").cast("binary"),

@@ -7,7 +7,7 @@ import typer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.end_transactions import STATES, by_answers
+from jobs.end_transactions import by_answers, state_complaint
 from jobs.job import Run, job, main
 from pipelines.log.properties import property_value
 from pipelines.log.python_code import load_function
@@ -78,14 +78,12 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
 def _outcomes(run: Run, path: str) -> DataFrame:
     outcomes = read_requests(run.spark, path, OUTCOME_COLUMNS).withColumn("state", F.upper(F.trim("state")))
     names = [F.col(name) for name in ("unique_key", "transaction_id", "message_id")]
-    complaint = F.when(
-        ~F.coalesce(F.col("state").isin(*STATES), F.lit(False)),
-        F.format_string(
-            f"state is %s; expected one of {', '.join(STATES)}", F.coalesce("state", F.lit("missing"))
+    is_nameless = F.coalesce(*names).isNull()
+    complaint = F.coalesce(
+        state_complaint(),
+        F.when(
+            is_nameless, F.lit("an outcome names no message: give unique_key, transaction_id or message_id")
         ),
-    ).when(
-        F.coalesce(*names).isNull(),
-        F.lit("an outcome names no message: give unique_key, transaction_id or message_id"),
     )
     refuse(outcomes.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
     return outcomes

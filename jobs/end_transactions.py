@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.job import Run, job, main
@@ -41,18 +41,21 @@ def end_transactions(
 def end_from(run: Run, path: str) -> dict[str, Any]:
     """End the transactions that a file names; the counts of end_transactions."""
     requests = read_requests(run.spark, path, REQUEST_COLUMNS).withColumn("state", F.upper(F.trim("state")))
-    known = F.coalesce(F.col("state").isin(*STATES), F.lit(False))
-    complaint = F.when(
-        ~known,
-        F.format_string(
-            f"state is %s; expected one of {', '.join(STATES)}", F.coalesce("state", F.lit("missing"))
-        ),
-    ).when(F.col("producer_group").isNull(), F.lit("producer_group is missing"))
+    complaint = F.coalesce(
+        state_complaint(), F.when(F.col("producer_group").isNull(), F.lit("producer_group is missing"))
+    )
     refuse(requests.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
     asked = requests.withColumnRenamed("queue_offset", "asked_queue_offset").withColumn(
         "from_check", F.lit(False)
     )
     return carry_out(run, asked)
+
+
+def state_complaint() -> Column:
+    """What is wrong with the column `state` of a request; null where nothing is."""
+    is_known = F.coalesce(F.col("state").isin(*STATES), F.lit(False))
+    given = F.coalesce("state", F.lit("missing"))
+    return F.when(~is_known, F.format_string(f"state is %s; expected one of {', '.join(STATES)}", given))
 
 
 def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:

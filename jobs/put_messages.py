@@ -11,7 +11,7 @@ import typer
 from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
 from pipelines.log.python_code import load_function
-from pipelines.produce.accept import AcceptRules
+from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
     Appender,
@@ -26,18 +26,22 @@ from pipelines.store.topics import plan_make_topics, read_topics
 
 BAD_ROWS_LISTED = 20
 
+Format = Annotated[str, typer.Option("--format", help="jsonl, parquet, delta or csv.")]
+BatchId = Annotated[
+    str | None, typer.Option(help="Put once under this id; else a digest of the input's files.")
+]
+OnBad = Annotated[
+    str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
+]
+
 
 @job
 def put_messages(
     run: Run,
     input_: Annotated[str, typer.Option("--input", metavar="PATH", help="A file or directory of messages.")],
-    format_: Annotated[str, typer.Option("--format", help="jsonl, parquet, delta or csv.")] = "jsonl",
-    batch_id: Annotated[
-        str | None, typer.Option(help="Put once under this id; else a digest of the input's files.")
-    ] = None,
-    on_bad: Annotated[
-        str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
-    ] = "reject",
+    format_: Format = "jsonl",
+    batch_id: BatchId = None,
+    on_bad: OnBad = "reject",
     selector: Annotated[
         str, typer.Option(help="round_robin, hash (of sharding_key), random or MODULE:NAME.")
     ] = "round_robin",

@@ -9,7 +9,7 @@ from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
 from jobs.end_transactions import end_from
 from jobs.job import Run, job, main
-from jobs.put_messages import put_input
+from jobs.put_messages import BatchId, Format, OnBad, put_input
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -24,13 +24,9 @@ def run_cycle(
         str | None,
         typer.Option("--input", metavar="PATH", help="Put these messages first: a file or directory."),
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="jsonl, parquet, delta or csv.")] = "jsonl",
-    batch_id: Annotated[
-        str | None, typer.Option(help="Put once under this id; else a digest of the input's files.")
-    ] = None,
-    on_bad: Annotated[
-        str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
-    ] = "reject",
+    format_: Format = "jsonl",
+    batch_id: BatchId = None,
+    on_bad: OnBad = "reject",
     ends: Annotated[
         str | None,
         typer.Option(metavar="PATH", help="End these transactions: the input of end_transactions."),

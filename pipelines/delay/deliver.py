@@ -27,7 +27,7 @@ from pipelines.log.park import (
     parked_rows,
     real_place,
 )
-from pipelines.log.properties import property_value, without
+from pipelines.log.properties import NAME_END, property_value, without
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
@@ -84,7 +84,8 @@ def plan_deliver(
         }
     )
     settings = at.store.settings
-    levels, precision_ms = settings.delay_levels_ms, settings["timerPrecisionMs"]
+    levels = settings.delay_levels_ms if _some_have_lists(at, chosen) else None
+    precision_ms = settings["timerPrecisionMs"]
     planned = plan_copies(
         at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id
     )
@@ -224,71 +225,87 @@ def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     return row.join(entry, is_back, "left_semi").select("source_offset")
 
 
+def _some_have_lists(at: Snapshot, chosen: pa.Table) -> bool:
+    """Whether one of some parked rows may go on to a further level.
+
+    Looked at first because it is rare, and what goes on is worked out by more code than Java compiles at once.
+    """
+    scheduled = chosen.filter(pc.equal(chosen.column("kind"), "schedule")).column("source_offset")
+    if not len(scheduled):
+        return False
+    spans = spans_of_offsets(scheduled.to_numpy())
+    log = at.read(COMMITLOG).where(lies_in("physical_offset", spans) & (F.col("topic") == SCHEDULE_TOPIC))
+    return not log.where(F.col("properties").contains(f"{LEVEL_LIST}{NAME_END}")).isEmpty()
+
+
 def delivered_copies(
-    rows: DataFrame, now_ms: int, levels_ms: Sequence[int], precision_ms: int = 1_000
+    rows: DataFrame, now_ms: int, levels_ms: Sequence[int] | None, precision_ms: int = 1_000
 ) -> DataFrame:
     """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
 
-    rows  rows of the log with `order`, `kind`, `claim`; one without REAL_TOPIC or REAL_QID gives no copy
-
-    A list goes on from when its last level was due, also when no run came by then; levels that are past by now are passed.
+    rows       rows of the log with `order`, `kind`, `claim`; one without REAL_TOPIC or REAL_QID gives no copy
+    levels_ms  how long each level waits; None: no row has a list
     """
     properties = F.col("properties")
     topic, queue_id = real_place(properties)
-    now = F.lit(now_ms)
-    steps = rows.withColumns(
-        {
-            "real_topic": topic,
-            "real_queue_id": queue_id,
-            "left_levels": F.coalesce(
-                F.when(F.col("topic") == SCHEDULE_TOPIC, levels_of(property_value(properties, LEVEL_LIST))),
-                F.array().cast("array<int>"),
-            ),
-        }
-    ).where(F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull())
-    delays = F.transform(F.col("left_levels"), lambda level: level_delay_ms(level, levels_ms))
-    steps = steps.withColumn(
-        "left_due_ms",
-        F.transform(
-            delays,
-            lambda _, place: (
-                F.least(F.col("due_ms"), now)
-                + F.aggregate(
-                    F.slice(delays, 1, place + 1), F.lit(0).cast("long"), lambda total, delay: total + delay
-                )
-            ),
-        ),
-    )
-    passed = F.array_position(F.transform(F.col("left_due_ms"), lambda due: due > now), F.lit(True)).cast(
-        "int"
-    )
-    steps = steps.withColumn("hop", passed)  # number of the level to wait for, from 1; 0 when none is left
-    is_hop = F.col("hop") > 0
-    level = clamped_level(F.get("left_levels", F.col("hop") - 1), levels_ms)
-    hopping = delayed_properties(
-        properties,
-        level,
-        rest_of(F.col("left_levels"), F.col("hop")),
-        F.col("real_topic"),
-        F.col("real_queue_id"),
+    returning = rows.withColumns({"real_topic": topic, "real_queue_id": queue_id}).where(
+        F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
     )
     enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
         property_pair("TIMER_ENQUEUE_MS", enqueued.cast("string")),
-        property_pair("TIMER_DEQUEUE_MS", now.cast("string")),
+        property_pair("TIMER_DEQUEUE_MS", F.lit(now_ms).cast("string")),
     )
+    back = F.when(F.col("topic") == TIMER_TOPIC, timed)
+    if levels_ms is None:
+        return copies_of(
+            returning.withColumn("purpose", F.lit(DELIVER)),
+            {
+                "topic": F.col("real_topic"),
+                "queue_id": F.col("real_queue_id"),
+                "properties": back.otherwise(properties),
+                "due_ms": F.lit(None).cast("long"),
+            },
+        )
+    steps = _next_levels(returning, now_ms, levels_ms)
+    is_hop = F.col("hop") > 0
+    level = clamped_level(F.get("left_levels", F.col("hop") - 1), levels_ms)
+    rest = rest_of(F.col("left_levels"), F.col("hop"))
+    hopping = delayed_properties(properties, level, rest, F.col("real_topic"), F.col("real_queue_id"))
     return copies_of(
         steps.withColumn("purpose", F.when(is_hop, HOP).otherwise(DELIVER)),
         {
             "topic": F.when(is_hop, SCHEDULE_TOPIC).otherwise(F.col("real_topic")),
             "queue_id": F.when(is_hop, level - 1).otherwise(F.col("real_queue_id")),
-            "properties": F.when(is_hop, hopping)
-            .when(F.col("topic") == TIMER_TOPIC, timed)
-            .when(F.size("left_levels") > 0, without(properties, LEVEL_LIST))
-            .otherwise(properties),
+            "properties": F.when(is_hop, hopping).otherwise(
+                back.when(F.size("left_levels") > 0, without(properties, LEVEL_LIST)).otherwise(properties)
+            ),
             "due_ms": F.when(is_hop, F.get("left_due_ms", F.col("hop") - 1)),
         },
+    )
+
+
+def _next_levels(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> DataFrame:
+    """Adds `left_levels`, when each of them would be over (`left_due_ms`), and `hop`: the place of the one to wait for.
+
+    A list goes on from when its last level was due, also when no run came by then; levels that are past by now are
+    passed. hop counts from 1 and is 0 when none is left.
+    """
+    of_list = levels_of(property_value(F.col("properties"), LEVEL_LIST))
+    left = F.coalesce(F.when(F.col("topic") == SCHEDULE_TOPIC, of_list), F.array().cast("array<int>"))
+    delays = F.transform(F.col("left_levels"), lambda level: level_delay_ms(level, levels_ms))
+    since = F.least(F.col("due_ms"), F.lit(now_ms))
+
+    def over_at(place: Column) -> Column:
+        waits = F.slice(delays, 1, place + 1)
+        return since + F.aggregate(waits, F.lit(0).cast("long"), lambda total, delay: total + delay)
+
+    is_ahead = F.transform(F.col("left_due_ms"), lambda due: due > now_ms)
+    return (
+        rows.withColumn("left_levels", left)
+        .withColumn("left_due_ms", F.transform(delays, lambda _, place: over_at(place)))
+        .withColumn("hop", F.array_position(is_ahead, F.lit(True)).cast("int"))
     )
 
 

@@ -3,18 +3,12 @@
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.compress import zlib_compressed
 from pipelines.log.encode import (
-    BLANK_BYTES,
     COMPRESSED,
-    INNER_BATCH,
-    TRANSACTION_BITS,
     UNIQUE_KEY_HEX_DIGITS,
     UNIQUE_KEY_PROPERTY_BYTES,
     ZLIB,
@@ -25,53 +19,11 @@ from pipelines.log.encode import (
 )
 from pipelines.log.hashing import java_hash
 from pipelines.log.properties import property_value
-from pipelines.produce.divert import diversion_complaints, may_divert, with_diversion
+from pipelines.produce.complaints import AcceptRules, complaints_of
+from pipelines.produce.divert import may_divert, with_diversion
 from pipelines.produce.inputs import Input
-from pipelines.store.settings import Settings
-from pipelines.store.topics import SEND_FORBIDDEN
-
-# What MessageConst reserves (docs/rocketmq/store.md 1.9), but for the names an input may give as they are meant.
-RESERVED_PROPERTIES = (
-    "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
-    "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
-    "MAX_RECONSUME_TIMES", "CONSUME_START_TIME", "MSG_REGION", "TRACE_ON", "EXTEND_UNIQ_INFO", "DUP_INFO",
-    "TRAN_PREPARED_QUEUE_OFFSET", "INSTANCE_ID", "CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME",
-    "PUSH_REPLY_TIME", "CLUSTER", "MSG_TYPE", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_MULTI_QUEUE_OFFSET",
-    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS",
-    "TIMER_ROLL_TIMES", "TIMER_DELAY_LEVEL", "__BORNHOST", "BORN_TIMESTAMP", "DLQ_ORIGIN_TOPIC",
-    "DLQ_ORIGIN_MESSAGE_ID", "__CRC32#", "TIMING-LIST",
-)  # fmt: skip
 
 TRANSACTION_ID = "__transactionId__"
-MAX_PROPERTIES_BYTES = 32_767
-MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
-
-_IPV4 = r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-# Colons and hex digits, at most one run of zeros left out; docs/rocketmq/store.md 1.2 gives such a host 16 bytes.
-_IPV6 = (
-    r"(?=[^\]]*:)(?!.*::.*::)(?:[0-9a-fA-F]{1,4}|:)(?:[0-9a-fA-F]{0,4}:){0,7}(?:[0-9a-fA-F]{0,4}|"
-    + _IPV4
-    + ")"
-)
-_HOST = rf"^(?:{_IPV4}|\[{_IPV6}\]):\d{{1,5}}$"
-
-
-@dataclass(frozen=True)
-class AcceptRules:
-    """What accepting needs to know beside the row.
-
-    topic_complaints  topic -> why nothing can be put to it
-    queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
-    compress_over     compress bodies of at least so many bytes; None never
-    """
-
-    settings: Settings
-    now_ms: int
-    compress_over: int | None = None
-    needs_sharding_key: bool = False
-    python_selector: bool = False
-    topic_complaints: Mapping[str, str] | None = None
-    queues_by_topic: Mapping[str, int] | None = None
 
 
 def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: bool = True) -> DataFrame:
@@ -125,8 +77,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
         }
     )
     if with_reasons:
-        complaints = _complaints(source, rules, properties_bytes)
-        messages = messages.withColumn("reason", F.coalesce(*complaints))
+        messages = messages.withColumn("reason", F.coalesce(*complaints_of(source, rules, properties_bytes)))
     return messages
 
 
@@ -309,195 +260,3 @@ def _stored_properties(source: Input) -> Column:
     if "properties_raw" not in source.columns:
         return built
     return F.coalesce(F.col("properties_raw"), built)
-
-
-# --- complaints ---
-
-
-def _complaints(source: Input, rules: AcceptRules, properties_bytes: Column) -> list[Column]:
-    """Sentences, null where the row is fine, in the order a person would mend them."""
-    has = source.columns.__contains__
-    complaints = [F.col("problem")] if source.has_problems else []
-    if rules.python_selector:
-        complaints.append(F.col("selector_problem"))
-    complaints.append(F.col("bad_number"))
-    complaints += _topic_complaints(rules)
-    complaints += _body_complaints(source, rules)
-    complaints += _property_complaints(source)
-    if may_divert(source):
-        complaints += diversion_complaints(source, rules.settings, rules.now_ms)
-    if has("queue_id"):
-        complaints += _queue_complaints(rules)
-    if rules.needs_sharding_key:
-        missing = F.col("shard").isNull() if has("sharding_key") else F.lit(True)
-        if has("queue_id"):
-            missing = missing & F.col("queue_id").isNull()
-        complaints.append(F.when(missing, F.lit("sharding_key is missing; the selector hash needs one")))
-    if has("born_host"):
-        is_wrong = F.col("born_host").isNotNull() & ~F.col("born_host").rlike(_HOST)
-        complaints.append(
-            F.when(
-                is_wrong,
-                F.format_string("born_host is %s; expected ip:port or [ipv6]:port", F.col("born_host")),
-            )
-        )
-    if has("sys_flag"):
-        complaints += _sys_flag_complaints()
-    complaints.append(
-        F.when(
-            properties_bytes > MAX_PROPERTIES_BYTES,
-            F.format_string(f"its properties are %d bytes; at most {MAX_PROPERTIES_BYTES}", properties_bytes),
-        )
-    )
-    room = min(rules.settings.max_record_bytes, rules.settings.segment_bytes - BLANK_BYTES)
-    limit = (
-        "mappedFileSizeCommitLog less 8"
-        if room < rules.settings.max_record_bytes
-        else "maxMessageSize and 65,536 more"
-    )
-    complaints.append(
-        F.when(
-            F.col("size_bytes") > room,
-            F.format_string(f"its record is %d bytes; at most {room} ({limit})", F.col("size_bytes")),
-        )
-    )
-    return complaints
-
-
-def _topic_complaints(rules: AcceptRules) -> list[Column]:
-    topic = F.col("topic")
-    is_long_kind = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
-    at_most = F.when(is_long_kind, MAX_RETRY_TOPIC_BYTES).otherwise(MAX_TOPIC_BYTES)
-    complaints = [
-        F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
-        F.when(
-            ~topic.rlike(r"^[%|a-zA-Z0-9_-]+$"),
-            F.format_string("topic %s has a character other than letters, digits and %%|-_", topic),
-        ),
-        F.when(
-            F.octet_length(topic) > at_most,
-            F.format_string(
-                "topic %s… has %d bytes; at most %d", F.left(topic, F.lit(40)), F.octet_length(topic), at_most
-            ),
-        ),
-        F.when(
-            topic.isin(*sorted(SEND_FORBIDDEN)),
-            F.format_string("topic %s is the store's own: no message may be sent to it", topic),
-        ),
-    ]
-    for name, complaint in (rules.topic_complaints or {}).items():
-        complaints.append(F.when(topic == name, F.lit(complaint)))
-    return complaints
-
-
-def _body_complaints(source: Input, rules: AcceptRules) -> list[Column]:
-    has = source.columns.__contains__
-    complaints = []
-    if has("body_base64"):
-        encoded = F.col("body_base64").isNotNull()
-        if has("body"):
-            both = encoded & F.col("body").isNotNull()
-            complaints.append(F.when(both, F.lit("body and body_base64 are both given; one is enough")))
-        undecoded = F.try_to_binary(F.col("body_base64").cast("string"), F.lit("base64")).isNull()
-        complaints.append(F.when(encoded & undecoded, F.lit("body_base64 is not base64")))
-    at_most = rules.settings.max_message_bytes
-    complaints.append(F.when(F.col("plain_body").isNull(), F.lit("body is missing; an empty one is legal")))
-    complaints.append(
-        F.when(
-            F.octet_length("plain_body") > at_most,
-            F.format_string(
-                f"its body is %d bytes; at most {at_most} (maxMessageSize)", F.octet_length("plain_body")
-            ),
-        )
-    )
-    return complaints
-
-
-def _property_complaints(source: Input) -> list[Column]:
-    has = source.columns.__contains__
-    complaints = []
-    if has("properties"):
-        names = F.map_keys("properties")
-        reserved = F.array_intersect(names, F.array(*[F.lit(name) for name in RESERVED_PROPERTIES]))
-        complaints.append(
-            F.when(
-                F.size(reserved) > 0,
-                F.format_string(
-                    "property %s is reserved; give tags, keys and the like as columns, or all as properties_raw",
-                    F.array_join(reserved, ", "),
-                ),
-            )
-        )
-        blank = F.exists(
-            F.map_entries("properties"),
-            lambda e: (F.trim(e["key"]) == "") | (F.coalesce(F.trim(e["value"]), F.lit("")) == ""),
-        )
-        complaints.append(
-            F.when(blank, F.lit("a property has a blank name or value; RocketMQ would not keep it"))
-        )
-        unsafe = F.exists(
-            F.map_entries("properties"), lambda e: e["key"].rlike("[\x01\x02]") | e["value"].contains("\x02")
-        )
-        complaints.append(
-            F.when(unsafe, F.lit("a property has a byte 0x01 in its name or 0x02; they separate properties"))
-        )
-        if has("unique_key"):
-            inside = F.col("properties")["UNIQ_KEY"]
-            differs = F.coalesce(inside != F.col("unique_key"), F.lit(False))
-            complaints.append(F.when(differs, F.lit("unique_key and the property UNIQ_KEY differ; give one")))
-    for name in ("tags", "keys", "unique_key"):
-        if has(name):
-            complaints.append(
-                F.when(
-                    F.col(name).contains("\x02"), F.lit(f"{name} has a byte 0x02; it separates properties")
-                )
-            )
-    if has("properties_raw"):
-        others = [
-            F.col(name).isNotNull() for name in ("tags", "keys", "properties", "unique_key") if has(name)
-        ]
-        if others:
-            any_other = others[0]
-            for other in others[1:]:
-                any_other = any_other | other
-            complaints.append(
-                F.when(
-                    F.col("properties_raw").isNotNull() & any_other,
-                    F.lit(
-                        "properties_raw comes alone: tags, keys, properties and unique_key must be inside it"
-                    ),
-                )
-            )
-    return complaints
-
-
-def _queue_complaints(rules: AcceptRules) -> list[Column]:
-    queue_id, topic = F.col("queue_id"), F.col("topic")
-    complaints = [F.when(queue_id < 0, F.format_string("queue_id is %d; expected 0 or more", queue_id))]
-    for name, queues in (rules.queues_by_topic or {}).items():
-        too_large = (topic == name) & (queue_id >= queues)
-        complaints.append(
-            F.when(
-                too_large,
-                F.format_string(f"queue_id is %d; topic {name} has queues 0 to {queues - 1}", queue_id),
-            )
-        )
-    return complaints
-
-
-def _sys_flag_complaints() -> list[Column]:
-    flag = F.col("sys_flag")
-    return [
-        F.when(
-            flag.bitwiseAND(TRANSACTION_BITS) != 0,
-            F.lit("sys_flag has transaction bits (0xC); they are the store's to set"),
-        ),
-        F.when(
-            flag.bitwiseAND(INNER_BATCH) != 0,
-            F.lit("sys_flag says inner batch (0x80); batches are put with the column batch"),
-        ),
-        F.when(
-            (flag < 0) | (flag.bitwiseAND(0x700) > ZLIB),
-            F.format_string("sys_flag is %d; its compression type (0x700) must be 0 to 3", flag),
-        ),
-    ]

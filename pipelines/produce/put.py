@@ -17,8 +17,9 @@ from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
 from pipelines.log.place import Placement, place, segment_of, with_places
 from pipelines.log.properties import without
-from pipelines.produce.accept import AcceptRules, accepted, final_properties
+from pipelines.produce.accept import accepted, final_properties
 from pipelines.produce.arrange import arrange
+from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
 from pipelines.produce.inputs import Input
 from pipelines.produce.selectors import Selector

@@ -1,6 +1,7 @@
 """Queues as dispatch has seen them: what a consumer can read."""
 
 import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -42,20 +43,31 @@ class Queue:
 
 def read_queue(at: Snapshot, topic: str, queue_id: int) -> Queue:
     """The queue's bounds. Raises BadInput for a topic or a queue the store does not have."""
+    _expect_queue(at, read_head(at), topic, queue_id)
+    return read_queues(at, [(topic, queue_id)])[topic, queue_id]
+
+
+def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple[str, int], Queue]:
+    """The bounds of some queues; those that have never had a message are empty."""
     head = read_head(at)
-    _expect_queue(at, head, topic, queue_id)
     followed = behind(at, CONSUME_QUEUE)
-    max_offset = head.next_of(topic, queue_id)
+    ends = {queue: head.next_of(*queue) for queue in queues}
     if followed is not None:
-        # The first message of the queue that dispatch has not seen is where the queue ends for now.
-        in_queue = (F.col("topic") == topic) & (F.col("queue_id") == queue_id)
+        # The first message of a queue that dispatch has not seen is where the queue ends for now.
+        is_asked = F.col("topic").isin(*sorted({topic for topic, _ in queues}))
         has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
-        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & in_queue & has_a_place)
-        first = waiting.agg(F.min("queue_offset")).first()
-        if first is not None and first[0] is not None:
-            max_offset = first[0]
-    min_offset = max(head.min_queue_offsets.get((topic, queue_id), 0), 0)
-    return Queue(topic, queue_id, min(min_offset, max_offset), max_offset, head.min_offset, followed is None)
+        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & is_asked & has_a_place)
+        # A row a queue.
+        for row in waiting.groupBy("topic", "queue_id").agg(F.min("queue_offset").alias("first")).collect():
+            ends[row.topic, row.queue_id] = row["first"]
+    found = {}
+    for topic, queue_id in queues:
+        end = ends[topic, queue_id]
+        start = max(head.min_queue_offsets.get((topic, queue_id), 0), 0)
+        found[topic, queue_id] = Queue(
+            topic, queue_id, min(start, end), end, head.min_offset, followed is None
+        )
+    return found
 
 
 def behind(at: Snapshot, follower: Table) -> int | None:

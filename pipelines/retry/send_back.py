@@ -80,16 +80,30 @@ def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfi
         .where((F.col("group") == group.group) & (F.col("client_id") == ""))
         .select("topic", "queue_id", "generation")
     )
+    return decided(
+        first.join(F.broadcast(generations), ["topic", "queue_id"], "left")
+        .withColumn("generation", F.coalesce("generation", F.lit(0)))
+        .withColumn("order", F.col("request")),
+        group,
+    )
+
+
+def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
+    """What becomes of failed messages (4.3-9 to 11): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
+
+    failures  `segment`, `source_offset`, `reconsume_times`, `generation`, `delay_level` (null: the ladder), `order`;
+              `max_reconsume_times` where it is not the group's
+    """
     times, asked = F.col("reconsume_times"), F.coalesce("delay_level", F.lit(0))
     limit = F.coalesce("max_reconsume_times", F.lit(group.retry_max_times))
     is_dead = (times >= limit) | (asked < 0)
-    return first.join(F.broadcast(generations), ["topic", "queue_id"], "left").select(
+    return failures.select(
         "segment",
         "source_offset",
-        claim_of(group.group, F.coalesce("generation", F.lit(0))).alias("claim"),
+        claim_of(group.group, F.col("generation")).alias("claim"),
         F.when(is_dead, DEAD_LETTER).otherwise(RETRY).alias("purpose"),
         F.when(asked > 0, asked).otherwise(times + FIRST_RETRY_LEVEL).alias("level"),
-        F.col("request").alias("order"),
+        "order",
     )
 
 

@@ -6,7 +6,6 @@ TRANSACTION_CHECK_TIMES, and only then the producer is asked about the copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,9 +14,8 @@ from pyspark.sql import functions as F
 from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import property_pair
-from pipelines.log.message import Message
-from pipelines.log.properties import properties_map, property_value, without
-from pipelines.log.requests import message_id
+from pipelines.log.message import Message, StoredMessage, message_columns, messages_of
+from pipelines.log.properties import property_value, without
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write, read_progress
@@ -131,38 +129,26 @@ def checked_copies(rows: DataFrame) -> DataFrame:
 
 def answers(halves_asked: DataFrame, check: Checker) -> DataFrame:
     """Ask about rows of the log, on the executors: `physical_offset`, `state`. Raising, or nothing, is UNKNOWN."""
-    names = [
-        "physical_offset", "topic", "queue_id", "queue_offset", "size_bytes", "flag", "sys_flag", "born_timestamp",
-        "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset", "body",
-    ]  # fmt: skip
-    messages = halves_asked.select(
-        *names, properties_map(F.col("properties")).alias("properties"), message_id().alias("message_id")
-    )
 
     def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            states = [_state(check, row) for row in batch.to_pylist(maps_as_pydicts="lossy")]
+            states = [_state(check, message) for message in messages_of(batch)]
             yield pa.RecordBatch.from_pydict(
                 {"physical_offset": batch.column("physical_offset"), "state": pa.array(states, pa.string())}
             )
 
-    return messages.mapInArrow(ask, "physical_offset long, state string")
+    return halves_asked.select(*message_columns()).mapInArrow(ask, "physical_offset long, state string")
 
 
-def _state(check: Checker, row: dict[str, Any]) -> str:
+def _state(check: Checker, half: StoredMessage) -> str:
     """The producer sees the message as it was sent: with its own topic and queue."""
-    properties = row.pop("properties") or {}
-    row["topic"] = properties.get("REAL_TOPIC", row["topic"])
-    row["queue_id"] = int(properties.get("REAL_QID", row["queue_id"]))
-    message = Message(
-        **row,
-        properties=properties,
-        tags=properties.get("TAGS"),
-        keys=properties.get("KEYS"),
-        unique_key=properties.get("UNIQ_KEY"),
-    )
     try:
-        state = check(message)
+        state = check(
+            half.placed(
+                half.properties.get("REAL_TOPIC", half.topic),
+                int(half.properties.get("REAL_QID", half.queue_id or 0)),
+            )
+        )
     except Exception:
         return TransactionState.UNKNOWN.value
     return state.value if isinstance(state, TransactionState) else TransactionState.UNKNOWN.value

@@ -33,7 +33,7 @@ class Imported:
     name: str
 
 
-@pytest.fixture(scope="module", params=["a", "b"])
+@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
 def imported(
     request: pytest.FixtureRequest,
     spark: SparkSession,

@@ -65,7 +65,8 @@ def random_row(chance: random.Random, number: int, now: int, keys: list[str]) ->
     return row
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_random_histories(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -92,7 +92,12 @@ def make_topics(commitlake: Callable[..., JobRun], store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "segment_bytes"), [(1, 1_200), (2, 1_700), (3, 4_096)], ids=["tiny", "small", "several records"]
+    ("seed", "segment_bytes"),
+    [
+        pytest.param(1, 1_200, id="tiny"),
+        pytest.param(2, 1_700, id="small", marks=pytest.mark.slow),
+        pytest.param(3, 4_096, id="several records", marks=pytest.mark.slow),
+    ],
 )
 def test_random_batches_lie_where_the_model_puts_them(
     commitlake: Callable[..., JobRun],

@@ -1,16 +1,23 @@
-"""Delivering, sending back and checking, killed and raced: run until quiet, every promise holds."""
+"""Delivering, sending back, redriving and checking, killed and raced: run until quiet, every promise holds."""
 
+import os
 import random
+import signal
+import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.life import B, Life
+from tests.conftest import PROJECT
+from tests.life import DISCARDED, OP, B, Life, raw
 from tests.scenes.processes import end, kill_when, start
 
 KEPT_WAITING = 30
+# A job's plan takes a few rows at a time, so that a kill finds some of them appended and others not.
+FOUR_AT_A_TIME = "import functools, jobs.{job} as job; job.{plan} = functools.partial(job.{plan}, limit=4)"
 
 
 def fill(store: Life) -> None:
@@ -77,4 +84,167 @@ def test_two_threads_send_back_the_same_failures_and_each_counts_once(life: Call
     assert sum(result["sent_back"] for result in results) == 3
     assert sum(result["dead_lettered"] for result in results) == 3
     assert sum(result["already"] for result in results) == 6
+    store.expect_promises()
+
+
+def kill_in_the_middle(store: Life, seed: int, job: str, plan: str, now: int, *arguments: object) -> None:
+    """Start a job whose plan takes four rows at a time, and kill it once it has appended some, or just before."""
+    chance = random.Random(seed)
+    commits = Path(store.store.uri) / "commitlog" / "_delta_log" / "*.json"
+    appended = len(list(commits.parent.glob(commits.name)))
+    few = FOUR_AT_A_TIME.format(job=job, plan=plan)
+    process = start(job, "--store", store.store.uri, "--now", now, *arguments, before=few)
+    kill_when(process, commits, appended + chance.randint(1, 3), chance.random() / 2, with_jvm=seed % 2 == 0)
+
+
+def counted(store: Life, *columns: str) -> Counter[object]:
+    return Counter(tuple(row[name] for name in columns) for row in store.rows())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_send_back_killed_at_any_moment_sends_each_failure_back_once(
+    life: Callable[..., Life], seed: int
+) -> None:
+    store = life()
+    rows = store.append(*[{"reconsume_times": n % 2 * 16} for n in range(20)])
+    path = store.input(*[{"physical_offset": row.physical_offset} for row in rows])
+    store.job("topics", B, "create-group", "g")
+    arguments = ("--group", "g", "--input", path)
+    kill_in_the_middle(store, seed, "send_back", "plan_send_back", B, *arguments)
+    again = store.job("send_back", B, *arguments).result
+    assert again["sent_back"] + again["dead_lettered"] + again["already"] == 20
+    assert counted(store, "purpose") == {(None,): 20, ("retry",): 10, ("dead_letter",): 10}
+    assert store.job("send_back", B, *arguments).result["already"] == 20
+    store.expect_promises()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(
+    life: Callable[..., Life], seed: int
+) -> None:
+    store = life()
+    store.append(*[{"topic": "%DLQ%g", "properties": raw(RETRY_TOPIC=f"T{n % 2}")} for n in range(20)])
+    arguments = ("--where", "topic = '%DLQ%g'", "--redrive-id", "r1")
+    kill_in_the_middle(store, seed, "redrive", "plan_redrive", B, *arguments)
+    again = store.job("redrive", B, *arguments).result
+    assert (again["matched"], again["redriven"] + again["already"]) == (20, 20)
+    assert counted(store, "topic", "claim") == {
+        ("%DLQ%g", None): 20,
+        ("T0", "redrive:r1"): 10,
+        ("T1", "redrive:r1"): 10,
+    }
+    assert store.job("redrive", B, *arguments).result["already"] == 20
+    store.expect_promises()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_check_killed_at_any_moment_ends_each_transaction_once(
+    life: Callable[..., Life], seed: int
+) -> None:
+    store = life(transactionCheckMax="2")
+    states = ("COMMIT", "ROLLBACK", "UNKNOWN")
+    store.put(
+        B,
+        *[
+            {
+                "topic": "T",
+                "unique_key": f"k{n}",
+                "transaction": True,
+                "producer_group": "pg",
+                "born_timestamp": B,
+            }
+            for n in range(12)
+        ],
+    )
+    path = store.input(*[{"unique_key": f"k{n}", "state": states[n % 3]} for n in range(12)])
+    kill_in_the_middle(store, seed, "check_transactions", "plan_check", B + 30_000, "--outcomes", path)
+    for tick in range(2, 6):
+        store.job("check_transactions", B + tick * 30_000, "--outcomes", path)
+    last = store.job("check_transactions", B + 200_000, "--outcomes", path).result
+    assert (last["checked"], last["discarded"]) == (0, 0)
+    by_purpose = counted(store, "topic", "purpose")
+    assert by_purpose["T", "commit"] == by_purpose[OP, "commit"] == by_purpose[OP, "rollback"] == 4
+    assert by_purpose[DISCARDED, "discard"] == 4
+    store.expect_promises()
+
+
+# A run that sleeps between its plan and its commit, as a driver does whose machine is suspended.
+SLEEPS_AFTER_PLANNING = """
+import os, pathlib, signal
+import jobs.{job} as job
+plan, flag = job.{plan}, pathlib.Path({flag!r})
+def planned(*arguments, **more):
+    made = plan(*arguments, **more)
+    if not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return made
+job.{plan} = planned
+"""
+
+
+@pytest.mark.slow
+def test_a_deliver_that_wakes_up_late_adds_nothing_others_have_done(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    store = life()
+    fill(store)
+    flag = tmp_path / "asleep"
+    sleeps = SLEEPS_AFTER_PLANNING.format(job="deliver", plan="plan_deliver", flag=str(flag))
+    process = start("deliver", "--store", store.store.uri, "--now", B + 30_000, before=sleeps)
+    deadline = time.monotonic() + 120
+    while not flag.exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert store.deliver(B + 2_000)["delivered"] > 0
+    store.put(B + 3_000, {"topic": "T9"})
+    assert 0 < store.deliver(B + 9_000)["delivered"] < KEPT_WAITING
+    os.kill(process.pid, signal.SIGCONT)
+    status, said = end(process)
+    assert status == 0, said
+    assert len(delivered(store)) == len(set(delivered(store))) == KEPT_WAITING
+    assert store.deliver(B + 60_000)["delivered"] == 0
+    store.expect_promises()
+
+
+# Every task that writes rows of the log fails once, when it has given some of its rows.
+FIRST_ATTEMPTS_FAIL = """
+from pipelines.store.snapshot import Snapshot
+append = Snapshot.append
+def first_attempt_fails(batches):
+    from pyspark import TaskContext
+    for batch in batches:
+        yield batch
+        if TaskContext.get().attemptNumber() == 0:
+            raise OSError("the executor is gone")
+def flaky(at, table, rows, *more, **named):
+    if table.name == "commitlog":
+        rows = rows.mapInArrow(first_attempt_fails, rows.schema)
+    return append(at, table, rows, *more, **named)
+Snapshot.append = flaky
+"""
+
+
+@pytest.mark.slow
+def test_tasks_that_spark_tries_again_write_their_rows_once(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (PROJECT / "spark-conf" / "test.conf").read_text()
+    assert "local[2]" in settings
+    (tmp_path / "tries-again.conf").write_text(settings.replace("local[2]", "local[2,3]"))
+    monkeypatch.setenv("COMMITLAKE_SPARK_CONF", str(tmp_path / "tries-again.conf"))
+    store = life()
+    messages = store.input(
+        *[{"topic": f"T{n % 3}", "body": "b", "delay_level": 1 + n % 4} for n in range(KEPT_WAITING)]
+    )
+    for job, now, *arguments in (("put_messages", B, "--input", messages), ("deliver", B + 60_000)):
+        process = start(job, "--store", store.store.uri, "--now", now, *arguments, before=FIRST_ATTEMPTS_FAIL)
+        status, said = end(process)
+        assert status == 0, said
+    assert counted(store, "purpose") == {(None,): KEPT_WAITING, ("deliver",): KEPT_WAITING}
+    assert len(set(delivered(store))) == KEPT_WAITING
     store.expect_promises()

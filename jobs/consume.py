@@ -1,0 +1,494 @@
+"""Read as a consumer group: hand messages to a listener, send failures back, record progress."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+
+from jobs.job import Run, job, main
+from pipelines.consume import allocate
+from pipelines.consume.failures import plan_failures
+from pipelines.consume.listening import (
+    Listener,
+    handed_over,
+    handed_over_as_dataframe,
+    handed_over_in_order,
+    takes_a_dataframe,
+)
+from pipelines.consume.offset_files import read_offsets as read_offsets_file
+from pipelines.consume.offset_files import write_offsets as write_offsets_file
+from pipelines.consume.offsets import (
+    Offset,
+    Queue,
+    Reached,
+    plan_commit,
+    plan_in_flight,
+    read_in_flight,
+    read_offsets,
+)
+from pipelines.consume.pages import MESSAGES_OF_A_PAGE, Page, Part, cut_to, next_parts, read_page
+from pipelines.consume.subscriptions import (
+    TAG,
+    Selection,
+    Subscription,
+    expect_subscription,
+    plan_subscribe,
+    read_subscriptions,
+)
+from pipelines.log.python_code import load_function
+from pipelines.reports.offset_by_time import offset_by_time
+from pipelines.reports.queues import expect_topic, read_queues
+from pipelines.retry.send_back import plan_group, plan_group_topics
+from pipelines.store.errors import BadInput
+from pipelines.store.groups import SubscriptionGroupConfig, read_groups
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import RETRY_PREFIX, read_topics
+
+SUSPEND_MS = 1_000
+
+
+class Model(StrEnum):
+    clustering = "clustering"
+    broadcasting = "broadcasting"
+
+
+class From(StrEnum):
+    first = "first"
+    last = "last"
+    timestamp = "timestamp"
+
+
+class ReadFrom(StrEnum):
+    memory = "memory"
+    store = "store"
+    both = "both"
+
+
+@dataclasses.dataclass
+class Options:
+    """How a group reads, as the command says it."""
+
+    group: str
+    topic: str | None = None
+    listener: str = ""
+    filter_type: str | None = None
+    filter: str | None = None
+    model: Model = Model.clustering
+    client_id: str | None = None
+    clients: Sequence[str] = ()
+    strategy: str = "AVG"
+    from_: From = From.first
+    timestamp: int | None = None
+    max_messages: int | None = None
+    max_seconds: float | None = None
+    batch_size: int = 1
+    orderly: bool = False
+    consume_timeout: float = 15.0
+    max_reconsume_times: int | None = None
+    hook: str | None = None
+    offsets_file: str | None = None
+    read_from: ReadFrom = ReadFrom.both
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model == Model.broadcasting
+
+
+@job
+def consume(
+    run: Run,
+    group: Annotated[str, typer.Option(help="The consumer group.")],
+    listener: Annotated[
+        str,
+        typer.Option(metavar="MODULE:NAME", help="def listen(message) -> ConsumeStatus, called for each."),
+    ],
+    topic: Annotated[
+        str | None, typer.Option(help="What to read; else all the group has subscribed.")
+    ] = None,
+    filter_type: Annotated[str | None, typer.Option(help="TAG, SQL92 or CLASS; TAG unless said.")] = None,
+    filter_: Annotated[
+        str | None,
+        typer.Option("--filter", help="Which messages; else what the group has subscribed, else all."),
+    ] = None,
+    model: Annotated[
+        Model, typer.Option(help="clustering: the group reads once. broadcasting: each client reads all.")
+    ] = Model.clustering,
+    client_id: Annotated[str | None, typer.Option(help="Read as this client.")] = None,
+    clients: Annotated[
+        str | None, typer.Option(metavar="A,B,C", help="The clients that share the queues.")
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="How they share: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH.")
+    ] = "AVG",
+    from_: Annotated[
+        From, typer.Option("--from", help="Where to begin a queue the group has not read yet.")
+    ] = From.first,
+    timestamp: Annotated[
+        int | None, typer.Option(metavar="MS", help="--from timestamp: stored then or later.")
+    ] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, help="Hand over at most so many.")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(min=0, help="Begin no further page after so long.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="More than 1: the listener takes lists.")] = 1,
+    orderly: Annotated[
+        bool, typer.Option("--orderly", help="Each queue in order; a failure makes it wait and come again.")
+    ] = False,
+    consume_timeout: Annotated[
+        float, typer.Option(metavar="MINUTES", min=0, help="One call may take so long; then it has failed.")
+    ] = 15.0,
+    max_reconsume_times: Annotated[
+        int | None, typer.Option(min=0, help="Then a dead letter; else as the group is configured.")
+    ] = None,
+    hook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME", help="An object with consume_message_before and consume_message_after."
+        ),
+    ] = None,
+    offsets_file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="broadcasting: the client's own offsets, RocketMQ's JSON."),
+    ] = None,
+    read_from: Annotated[
+        ReadFrom, typer.Option(help="memory: begin where --from says, whatever is recorded.")
+    ] = ReadFrom.both,
+) -> dict[str, Any]:
+    """Hand messages to a listener as a consumer group."""
+    named = [name.strip() for name in (clients or "").split(",") if name.strip()]
+    return consume_as(
+        run,
+        Options(
+            group, topic, listener, filter_type, filter_, model, client_id, named, strategy, from_, timestamp,
+            max_messages, max_seconds, batch_size, orderly, consume_timeout, max_reconsume_times, hook, offsets_file,
+            read_from,
+        ),
+    )  # fmt: skip
+
+
+def consume_as(run: Run, asked: Options) -> dict[str, Any]:
+    """Read as a group; the counts of consume."""
+    _expect_sense(asked)
+    listener = Listener(
+        load_function("--listener", asked.listener),
+        asked.group,
+        asked.batch_size,
+        asked.consume_timeout * 60,
+        _hook(asked.hook),
+    )
+    group = _group(run, asked)
+    counts = Counts()
+    began = time.monotonic()
+    for subscription in _subscriptions(run, asked):
+        selection = Selection(subscription, f"{RETRY_PREFIX}{asked.group}")
+        for client_id, queues in _shares(run, asked, subscription.topic):
+            reader = Reader(run, asked, group, listener, selection, client_id, queues, counts, began)
+            reader.read()
+    for error, times in counts.errors.items():
+        run.say(f"{times:,} failed: {error}")
+    return counts.result()
+
+
+@dataclasses.dataclass
+class Counts:
+    """What came of a run's messages, and what went wrong, by how often."""
+
+    handed: int = 0
+    failed: int = 0
+    sent_back: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+    filtered: int = 0
+    errors: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def result(self) -> dict[str, Any]:
+        names = ("failed", "sent_back", "dead_lettered", "dropped", "filtered")
+        return {"consumed": self.handed - self.failed, **{name: getattr(self, name) for name in names}}
+
+
+@dataclasses.dataclass
+class Reader:
+    """One client, reading its queues page by page."""
+
+    run: Run
+    asked: Options
+    group: SubscriptionGroupConfig
+    listener: Listener
+    selection: Selection
+    client_id: str
+    queues: Sequence[Queue]
+    counts: Counts
+    began: float
+
+    def read(self) -> None:
+        """Hand over what the queues hold now, record how far it came, and send back what failed."""
+        at = self.run.store.snapshot()
+        bounds = read_queues(at, self.queues)
+        ends = {queue: each.max_offset for queue, each in bounds.items()}
+        known = self._known(at)
+        positions = {}
+        for queue, each in bounds.items():
+            offset = None if self.asked.read_from == ReadFrom.memory else known.get(queue)
+            start = offset.next_offset if offset is not None else self._first(at, queue, bounds)
+            positions[queue] = min(max(start, each.min_offset), each.max_offset)
+        generations = {queue: offset.generation for queue, offset in known.items()}
+        waiting = read_in_flight(at, self.asked.group) if self.asked.orderly else {}
+        for queue, (_, _, due_ms) in waiting.items():
+            if due_ms > self.run.now_ms and queue in positions:
+                ends[queue] = positions[queue]  # its turn has not come
+        # Recorded also where nothing is read: a group that begins at the end begins there once (2.2).
+        begun = [
+            Reached(queue, start, generations.get(queue, 0))
+            for queue, start in positions.items()
+            if queue not in known or start > known[queue].next_offset
+        ]
+        if begun:
+            self._record(begun)
+        while True:
+            left = None if self.asked.max_messages is None else self.asked.max_messages - self.counts.handed
+            out_of_time = (
+                self.asked.max_seconds is not None and time.monotonic() - self.began >= self.asked.max_seconds
+            )
+            if left == 0 or out_of_time:
+                return
+            # Without a filter as many as are wanted; with one, how many must be looked at is not known.
+            exactly = left is not None and self.selection.is_all
+            size = min(left or 0, MESSAGES_OF_A_PAGE) if exactly else MESSAGES_OF_A_PAGE
+            parts = next_parts(positions, ends, generations, size)
+            if not parts:
+                return
+            page = read_page(at, parts, self.asked.group, self.selection)
+            if left is not None:
+                cut = cut_to(page, left)
+                if cut != parts:
+                    page = read_page(at, cut, self.asked.group, self.selection)
+            reached, stopped = self._hand_over(page, waiting)
+            for queue in stopped:
+                ends[queue] = reached[queue]
+            positions |= reached
+
+    def _hand_over(
+        self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]
+    ) -> tuple[dict[Queue, int], list[Queue]]:
+        """Hand a page over and settle what came of it; how far each queue has come, and which have stopped."""
+        parts = page.parts
+        outcomes = self._ask(page, waiting)
+        failed = outcomes.filter(outcomes.column("source_offset").is_valid())
+        is_suspended = pc.fill_null(failed.column("is_suspended"), False)
+        suspended, given_back = failed.filter(is_suspended), failed.filter(pc.invert(is_suspended))
+        for error in failed.column("error").drop_null().value_counts().to_pylist():
+            self.counts.errors[error["values"]] = self.counts.errors.get(error["values"], 0) + error["counts"]
+        reached = {part.queue: part.to_offset for part in parts}
+        for row in suspended.group_by("queue").aggregate([("queue_offset", "min")]).to_pylist():
+            reached[parts[row["queue"]].queue] = row["queue_offset_min"]
+        stopped = [parts[place].queue for place in suspended.column("queue").unique().to_pylist()]
+        handed = pc.sum(outcomes.column("handed")).as_py() or 0
+        examined = sum(reached[part.queue] - part.from_offset for part in parts)
+        self.counts.handed += handed
+        self.counts.failed += failed.num_rows
+        self.counts.filtered += examined - (handed - suspended.num_rows) - page.already
+        if given_back.num_rows and not self.asked.is_broadcasting:
+            self._send_back(given_back, parts)
+        if self.asked.orderly:
+            self._record_waiting(parts, reached, stopped, waiting)
+        self._record(
+            [Reached(part.queue, reached[part.queue], part.generation, self.asked.orderly) for part in parts]
+        )
+        return reached, stopped
+
+    def _ask(self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]) -> pa.Table:
+        retry_topic = self.selection.retry_topic
+        if takes_a_dataframe(self.listener.call):
+            return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
+        if not self.asked.orderly:
+            return handed_over(page.rows, self.listener, retry_topic).toArrow()
+        tries = {
+            place: waiting[part.queue][:2] for place, part in enumerate(page.parts) if part.queue in waiting
+        }
+        limit = self.group.retry_max_times
+        return handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit).toArrow()
+
+    def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+        if self.group.retry_queue_nums > 0:
+            self.run.commit(lambda at: plan_group_topics(at, self.group))
+        more = True
+        while more:
+            plan = partial(
+                plan_failures,
+                failed=failed,
+                parts=parts,
+                group=self.group,
+                now_ms=self.run.now_ms,
+                append_id=self.run.run_id,
+            )
+            result = self.run.commit(plan).result
+            self.counts.sent_back += result["sent_back"]
+            self.counts.dead_lettered += result["dead_lettered"]
+            self.counts.dropped += result["dropped"]
+            more = result["more"]
+
+    def _record_waiting(
+        self,
+        parts: Sequence[Part],
+        reached: Mapping[Queue, int],
+        stopped: Sequence[Queue],
+        waiting: Mapping[Queue, tuple[int, int, int]],
+    ) -> None:
+        changes: dict[Queue, tuple[int, int, int] | None] = {}
+        for part in parts:
+            offset, tries, _ = waiting.get(part.queue, (-1, 0, 0))
+            if part.queue in stopped:
+                at_offset = reached[part.queue]
+                tried = tries if offset == at_offset else 0
+                changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
+            elif part.queue in waiting:
+                changes[part.queue] = None
+        self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes))
+
+    def _record(self, reached: Sequence[Reached]) -> None:
+        if self.asked.offsets_file is not None:
+            broker = self.run.store.settings["brokerName"]
+            write_offsets_file(
+                self.asked.offsets_file,
+                {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
+            )
+            return
+        result = self.run.commit(
+            partial(
+                plan_commit,
+                group=self.asked.group,
+                client_id=self.client_id,
+                reached=reached,
+                now_ms=self.run.now_ms,
+            )
+        ).result
+        for topic, queue_id in result.get("stale", ()):
+            self.run.say(
+                f"queue {queue_id} of {topic} was reset while it was read; what was read of it is not recorded"
+            )
+
+    def _known(self, at: Snapshot) -> dict[Queue, Offset]:
+        if self.asked.offsets_file is None:
+            return read_offsets(at, self.asked.group, self.client_id)
+        broker = self.run.store.settings["brokerName"]
+        return {
+            (topic, queue_id): Offset(offset)
+            for (topic, name, queue_id), offset in read_offsets_file(self.asked.offsets_file).items()
+            if name == broker
+        }
+
+    def _first(self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any]) -> int:
+        """Where a queue is begun that is not known yet (2.2)."""
+        is_retry = queue[0] == self.selection.retry_topic
+        if self.asked.from_ == From.timestamp and not is_retry:
+            assert self.asked.timestamp is not None, "expected by _expect_sense"
+            return offset_by_time(at, bounds[queue], self.asked.timestamp, "lower")
+        at_end = self.asked.from_ == (From.timestamp if is_retry else From.last)
+        end: int = bounds[queue].max_offset
+        return end if at_end else 0
+
+
+def _expect_sense(asked: Options) -> None:
+    """Raises BadInput for options that do not go together."""
+    if asked.is_broadcasting and asked.client_id is None:
+        raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
+    if asked.offsets_file is not None and not asked.is_broadcasting:
+        raise BadInput(
+            "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's"
+        )
+    if (asked.from_ == From.timestamp) != (asked.timestamp is not None):
+        raise BadInput("--from timestamp and --timestamp MS go together; give both or neither")
+    if asked.is_broadcasting and asked.orderly:
+        raise BadInput("--orderly is for clustering; a broadcasting client reads its queues on its own")
+    if asked.clients and asked.client_id is not None and asked.client_id not in asked.clients:
+        raise BadInput(
+            f"--client-id {asked.client_id} is none of --clients {', '.join(asked.clients)}; it would own no queue"
+        )
+    if asked.filter_type is not None and asked.filter is None:
+        raise BadInput(f"--filter-type {asked.filter_type} needs --filter")
+
+
+def _hook(name: str | None) -> Any:
+    if name is None:
+        return None
+    hook = load_function("--hook", name)
+    return hook() if isinstance(hook, type) else hook
+
+
+def _group(run: Run, asked: Options) -> SubscriptionGroupConfig:
+    groups = read_groups(run.store.snapshot())
+    if asked.group not in groups:
+        run.commit(lambda at: plan_group(at, asked.group))
+        groups = read_groups(run.store.snapshot())
+    group = groups[asked.group]
+    if not group.consume_enable:
+        raise BadInput(
+            f"group {asked.group} may not consume; `topics update-group {asked.group} --consume-enable` allows it"
+        )
+    if asked.is_broadcasting and not group.consume_broadcast_enable:
+        raise BadInput(
+            f"group {asked.group} may not broadcast; `topics update-group {asked.group} --broadcast-enable` allows it"
+        )
+    limit = asked.max_reconsume_times
+    return group if limit is None else dataclasses.replace(group, retry_max_times=limit)
+
+
+def _subscriptions(run: Run, asked: Options) -> list[Subscription]:
+    """What the run reads: what the command says, recorded as the group's, or what is recorded."""
+    at = run.store.snapshot()
+    known = [one for one in read_subscriptions(at) if one.group == asked.group]
+    if asked.topic is None:
+        if asked.filter is not None:
+            raise BadInput("--filter needs --topic: what it selects from")
+        if not known:
+            raise BadInput(
+                f"group {asked.group} has subscribed nothing; give --topic, or run `subscribe` first"
+            )
+        return known
+    expect_topic(at, asked.topic)
+    found = next((one for one in known if one.topic == asked.topic), None)
+    if asked.filter is None and found is not None:
+        return [found]
+    filter_type = (asked.filter_type or TAG).upper()
+    expression = "*" if asked.filter is None else asked.filter
+    made = Subscription(asked.group, asked.topic, filter_type, expression, run.now_ms)
+    expect_subscription(made, run.store.settings)
+    run.commit(lambda at: plan_subscribe(at, made))
+    return [made]
+
+
+def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]]]:
+    """Whose turn it is, and with which queues: (client id of the offsets, queues)."""
+    at = run.store.snapshot()
+    topics = read_topics(at)
+    queues = [
+        (topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)
+    ]
+    retry = f"{RETRY_PREFIX}{asked.group}"
+    if asked.is_broadcasting:
+        assert asked.client_id is not None, "expected by _expect_sense"
+        return [(asked.client_id, queues)]
+    retries = [
+        (retry, queue_id) for queue_id in range(topics[retry].read_queue_nums if retry in topics else 0)
+    ]
+    if not asked.clients:
+        return [("", queues + retries)]
+    broker = run.store.settings["brokerName"]
+    shares: dict[str, list[Queue]] = {client: [] for client in sorted(asked.clients)}
+    for name, of_topic in ((topic, queues), (retry, retries)):
+        if of_topic:
+            texts = [f"{broker}:{queue_id}" for _, queue_id in of_topic]
+            for client, owned in allocate(asked.strategy, texts, list(asked.clients), topic=name).items():
+                shares[client] += [(name, int(text.rpartition(":")[2])) for text in owned]
+    reading = shares if asked.client_id is None else {asked.client_id: shares[asked.client_id]}
+    return [("", owned) for owned in reading.values() if owned]
+
+
+if __name__ == "__main__":
+    main(consume)

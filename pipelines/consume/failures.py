@@ -1,0 +1,46 @@
+"""Failures of a group: sent back by the listener's word, each once (docs/rocketmq/consume-filter-ha.md 6, C5)."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import functions as F
+
+from pipelines.consume.offsets import read_offsets
+from pipelines.consume.pages import Part
+from pipelines.retry.send_back import decided, plan_send_back
+from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+
+
+def plan_failures(
+    at: Snapshot,
+    failed: pa.Table,
+    parts: Sequence[Part],
+    group: SubscriptionGroupConfig,
+    now_ms: int,
+    append_id: str,
+) -> Plan:
+    """Send back what a page's listener failed on, but for queues that have been reset since they were read.
+
+    failed  `queue` (place in parts), `source_offset`, `segment`, `reconsume_times`, `delay_level`
+
+    The result is plan_send_back's.
+    """
+    known = read_offsets(at, group.group)
+    current = [
+        place
+        for place, part in enumerate(parts)
+        if part.queue not in known or known[part.queue].generation == part.generation
+    ]
+    rows = failed.filter(pc.is_in(failed.column("queue"), pa.array(current, pa.int32())))
+    generations = pa.array([part.generation for part in parts], pa.int64())
+    rows = rows.append_column("generation", generations.take(rows.column("queue").combine_chunks()))
+    failures = decided(
+        at.store.spark.createDataFrame(rows).withColumns(
+            {"order": F.col("source_offset"), "max_reconsume_times": F.lit(None).cast("int")}
+        ),
+        group,
+    )
+    return plan_send_back(at, failures, group, now_ms, append_id)

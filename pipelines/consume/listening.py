@@ -1,0 +1,349 @@
+"""Handing messages to a listener, on the executors (docs/rocketmq/consume-filter-ha.md 2.6 and 2.7).
+
+Concurrently: rows are handed over where the log's files are read, in groups of one queue, ascending; nothing is moved, so
+a hot queue keeps every core busy. Orderly: each queue is one task's, in order, and stops at its first failure.
+
+Of what was handed over only counts come back, and a few bytes for each message that failed.
+"""
+
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.consume.status import ConsumeContext, ConsumeMessageContext, ConsumeStatus
+from pipelines.log.message import StoredMessage, message_columns, messages_of
+from pipelines.store.errors import BadInput
+from pipelines.store.views import read_view
+from schemas import Table
+
+# One row a batch with `handed`, one a failed message with the rest.
+OUTCOMES = (
+    "queue int, handed long, source_offset long, segment long, queue_offset long, reconsume_times int, "
+    "delay_level int, is_suspended boolean, error string"
+)
+_SCHEMA = pa.schema(
+    [
+        ("queue", pa.int32()),
+        ("handed", pa.int64()),
+        ("source_offset", pa.int64()),
+        ("segment", pa.int64()),
+        ("queue_offset", pa.int64()),
+        ("reconsume_times", pa.int32()),
+        ("delay_level", pa.int32()),
+        ("is_suspended", pa.bool_()),
+        ("error", pa.string()),
+    ]
+)
+# What a message that was worked on for too long waits: the level the client's sweep gives (2.6).
+LEVEL_AFTER_TIMEOUT = 3
+ERROR_CHARS = 300
+
+
+class TimedOut(BaseException):
+    """Raised inside a listener that has had its time; no `except Exception` of its own may swallow it."""
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A listener and how it is called.
+
+    batch_size       1: it takes a message; more: it takes a list of up to so many
+    timeout_seconds  how long one call may take
+    hook             an object with consume_message_before and consume_message_after, or either
+    """
+
+    call: Callable[..., Any]
+    group: str
+    batch_size: int = 1
+    timeout_seconds: float = 900.0
+    hook: Any = None
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether it has a second parameter, for the context."""
+        try:
+            parameters = inspect.signature(self.call).parameters.values()
+        except (TypeError, ValueError):
+            return False
+        places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return len(places) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of one group of messages: those after `ack_index` failed."""
+
+    ack_index: int
+    delay_level: int = 0
+    is_suspended: bool = False
+    error: str | None = None
+
+
+def takes_a_dataframe(call: Callable[..., Any]) -> bool:
+    """Whether a listener is one for DataFrames: its first parameter says so."""
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    return bool(parameters) and parameters[0].annotation in (DataFrame, "DataFrame", "pyspark.sql.DataFrame")
+
+
+def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFrame:
+    """Hand a page to a listener, side by side; the columns of OUTCOMES.
+
+    page         rows of the log with `queue`
+    retry_topic  rows of it are shown with the topic they failed in
+    """
+
+    def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ask = _asking(listener)
+        for batch in batches:
+            ordered = pa.Table.from_batches([batch]).sort_by(
+                [("queue", "ascending"), ("queue_offset", "ascending")]
+            )
+            for part in ordered.to_batches():
+                outcomes = _Outcomes(part)
+                for first, group in _groups(
+                    outcomes.queues, _messages(part, retry_topic), listener.batch_size
+                ):
+                    outcomes.note(first, group, ask(group))
+                yield outcomes.batch()
+
+    return page.select(*_page_columns()).mapInArrow(hand_over, OUTCOMES)
+
+
+def handed_over_in_order(
+    page: DataFrame, listener: Listener, retry_topic: str, tries: Mapping[int, tuple[int, int]], limit: int
+) -> DataFrame:
+    """Hand a page to an orderly listener; a queue's failed group is `is_suspended` and nothing behind it is handed over.
+
+    tries  of queues that wait at a message: its offset, and how often it has been tried
+    limit  a group tried so often is given up: it goes to the dead letters, and the queue goes on
+    """
+
+    def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ask = _asking(listener)
+        stopped: set[int] = set()
+        for batch in batches:
+            outcomes = _Outcomes(batch)
+            for first, group in _groups(outcomes.queues, _messages(batch, retry_topic), listener.batch_size):
+                queue = outcomes.queues[first]
+                if queue in stopped:
+                    continue
+                offset, tried = tries.get(queue, (-1, 0))
+                before = tried if group[0].queue_offset == offset else 0
+                answer = ask([message.tried(before) for message in group] if before else group)
+                if answer.ack_index < len(group) - 1:
+                    is_given_up = group[0].reconsume_times + before >= limit
+                    answer = Answer(-1, delay_level=-1, is_suspended=not is_given_up, error=answer.error)
+                    if not is_given_up:
+                        stopped.add(queue)
+                outcomes.note(first, group, answer)
+            yield outcomes.batch()
+
+    return (
+        page.select(*_page_columns())
+        .repartition("queue")
+        .sortWithinPartitions("queue", "queue_offset")
+        .mapInArrow(hand_over, OUTCOMES)
+    )
+
+
+def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: str) -> pa.Table:
+    """Hand a page to a listener for DataFrames, on the driver; the columns of OUTCOMES, worked out.
+
+    It gets the columns of the view `messages`, and gives `physical_offset`, `status` (a ConsumeStatus by name) and, if it
+    wants, `delay_level`. A message it says nothing of has failed.
+
+    Raises BadInput when it gives something else.
+    """
+    messages = read_view(_Rows(page), "messages")
+    failed_in = F.coalesce(F.col("properties")["RETRY_TOPIC"], F.col("topic"))
+    shown = messages.withColumn(
+        "topic", F.when(F.col("topic") == retry_topic, failed_in).otherwise(F.col("topic"))
+    )
+    answers = listener.call(shown)
+    if not isinstance(answers, DataFrame) or not {"physical_offset", "status"} <= set(answers.columns):
+        found = answers.columns if isinstance(answers, DataFrame) else type(answers).__name__
+        raise BadInput(
+            f"the listener gave {found}; expected a DataFrame with physical_offset, status and perhaps delay_level"
+        )
+    level = F.col("delay_level") if "delay_level" in answers.columns else F.lit(0)
+    # Some forty bytes a message of the page: which they are, and what became of them.
+    said = answers.select("physical_offset", "status", level.cast("int").alias("delay_level")).toArrow()
+    unknown = set(said.column("status").unique().to_pylist()) - {None, *ConsumeStatus.__members__}
+    if unknown:
+        raise BadInput(
+            f"the listener gave the status {sorted(unknown)[0]!r}; expected one of {', '.join(ConsumeStatus.__members__)}"
+        )
+    handed = page.select(
+        "queue", F.col("physical_offset").alias("source_offset"), "segment", "queue_offset", "reconsume_times"
+    ).toArrow()
+    successes = pa.array([status.name for status in ConsumeStatus if status.is_success])
+    is_done = pc.is_in(said.column("status"), successes)
+    done = said.filter(is_done).column("physical_offset")
+    failed = handed.filter(pc.invert(pc.is_in(handed.column("source_offset"), done.combine_chunks())))
+    levels = said.filter(pc.invert(is_done)).select(["physical_offset", "delay_level"])
+    failed = failed.join(levels.rename_columns(["source_offset", "delay_level"]), "source_offset")
+    rows = [pa.nulls(failed.num_rows, field.type) for field in _SCHEMA]
+    named = [
+        failed.column(field.name).cast(field.type) if field.name in failed.column_names else empty
+        for field, empty in zip(_SCHEMA, rows, strict=True)
+    ]
+    summary = pa.table({"handed": pa.array([handed.num_rows], pa.int64())})
+    return pa.concat_tables([summary, pa.table(named, schema=_SCHEMA)], promote_options="default")
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of the log, for a view to read."""
+
+    rows: DataFrame
+
+    def read(self, table: Table) -> DataFrame:
+        return self.rows.select(*table.names)
+
+
+def _page_columns() -> list[Any]:
+    return [F.col("queue"), F.col("segment"), *message_columns()]
+
+
+def _messages(batch: pa.RecordBatch, retry_topic: str) -> list[StoredMessage]:
+    """The messages of a batch; one that is tried again is shown with the topic it failed in (2.1)."""
+    return [
+        message.placed(message.properties.get("RETRY_TOPIC", message.topic), message.queue_id or 0)
+        if message.topic == retry_topic
+        else message
+        for message in messages_of(batch)
+    ]
+
+
+def _groups(
+    queues: Sequence[int], messages: Sequence[StoredMessage], size: int
+) -> Iterator[tuple[int, list[StoredMessage]]]:
+    """Neighbours of one queue, at most `size` of them, each with the place of its first."""
+    if size == 1:
+        yield from ((place, [message]) for place, message in enumerate(messages))
+        return
+    for _, of_queue in groupby(range(len(messages)), key=queues.__getitem__):
+        places = list(of_queue)
+        for start in range(0, len(places), size):
+            yield places[start], [messages[place] for place in places[start : start + size]]
+
+
+class _Outcomes:
+    """What came of the messages of one batch."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.queues: list[int] = batch.column("queue").to_pylist()
+        self._segments = batch.column("segment")
+        self._handed = 0
+        self._failed: list[tuple[Any, ...]] = []
+
+    def note(self, first: int, group: Sequence[StoredMessage], answer: Answer) -> None:
+        self._handed += len(group)
+        for place in range(answer.ack_index + 1, len(group)):
+            message = group[place]
+            self._failed.append(
+                (
+                    self.queues[first + place],
+                    None,
+                    message.physical_offset,
+                    self._segments[first + place].as_py(),
+                    message.queue_offset,
+                    message.reconsume_times,
+                    answer.delay_level,
+                    answer.is_suspended,
+                    answer.error,
+                )
+            )
+
+    def batch(self) -> pa.RecordBatch:
+        summary = (None, self._handed, None, None, None, None, None, None, None)
+        columns = zip(*[summary, *self._failed], strict=True)
+        return pa.RecordBatch.from_arrays(
+            [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)],
+            schema=_SCHEMA,
+        )
+
+
+def _asking(listener: Listener) -> Callable[[Sequence[StoredMessage]], Answer]:
+    """A function that hands a group to the listener, watched by its hook and its clock."""
+    takes_context, takes_list = listener.takes_context, listener.batch_size > 1
+    before = getattr(listener.hook, "consume_message_before", None)
+    after = getattr(listener.hook, "consume_message_after", None)
+    clock = _Clock(listener.timeout_seconds)
+
+    def ask(group: Sequence[StoredMessage]) -> Answer:
+        first = group[0]
+        context = ConsumeContext(listener.group, first.topic, first.queue_id or 0)
+        told = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
+        _tell(before, told)
+        status, error, kind = None, None, None
+        try:
+            with clock:
+                given = list(group) if takes_list else first
+                status = listener.call(given, context) if takes_context else listener.call(given)
+        except TimedOut:
+            kind, error = "TIME_OUT", f"took longer than {listener.timeout_seconds:g} s"
+        except Exception as failure:
+            kind, error = "EXCEPTION", f"{type(failure).__name__}: {failure}"[:ERROR_CHARS]
+        if status is not None and not isinstance(status, ConsumeStatus):
+            raise BadInput(
+                f"the listener returned {status!r}; expected ConsumeStatus.CONSUME_SUCCESS, another "
+                "ConsumeStatus or None. Nothing of this page is recorded: mend it and run again"
+            )
+        is_success = status is not None and status.is_success
+        told.success, told.status = is_success, None if status is None else status.value
+        told.return_type = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
+        _tell(after, told)
+        if kind == "TIME_OUT":
+            return Answer(-1, LEVEL_AFTER_TIMEOUT, error=error)
+        ack_index = min(context.ack_index, len(group) - 1) if is_success else -1
+        return Answer(max(ack_index, -1), context.delay_level_when_next_consume, error=error)
+
+    return ask
+
+
+def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMessageContext) -> None:
+    """Call a hook; what it raises is its own affair (2.6)."""
+    if hook is not None:
+        try:
+            hook(told)
+        except Exception:
+            return
+
+
+class _Clock:
+    """Ends a call that takes too long by raising TimedOut in it: a listener that hangs must not hold its queue."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._runs = False
+        # Signals reach the main thread alone, which is the one Spark's workers call functions in.
+        self._works = threading.current_thread() is threading.main_thread()
+        if self._works:
+            signal.signal(signal.SIGALRM, self._time_is_up)
+
+    def __enter__(self) -> None:
+        self._runs = self._works
+        if self._works:
+            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        self._runs = False
+        if self._works:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _time_is_up(self, *_: object) -> None:
+        if self._runs:
+            raise TimedOut

@@ -1,0 +1,164 @@
+"""Pages: the parts of a group's queues that a run reads at once, and the rows of the log that lie in them.
+
+docs/rocketmq/consume-filter-ha.md 6, C1 to C4. A page is told by offsets, a few bytes a queue; its rows are looked up in
+the consume queue first, so that only the parts of the log are opened that hold some, and bodies are read once.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as t
+
+from pipelines.consume.offsets import Queue
+from pipelines.consume.subscriptions import Selection
+from pipelines.log.claims import Span, claims_taken, lies_in, spans_of, spans_of_offsets
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG, CONSUME_QUEUE
+
+# Read before progress is recorded: what a killed run hands over again.
+MESSAGES_OF_A_PAGE = 500_000
+
+
+@dataclass(frozen=True)
+class Part:
+    """Offsets [from_offset, to_offset) of one queue, read in a generation of the group."""
+
+    queue: Queue
+    from_offset: int
+    to_offset: int
+    generation: int = 0
+
+    @property
+    def messages(self) -> int:
+        return self.to_offset - self.from_offset
+
+
+def next_parts(
+    starts: Mapping[Queue, int], ends: Mapping[Queue, int], generations: Mapping[Queue, int], messages: int
+) -> list[Part]:
+    """The next part of each queue, together at most so many messages (and one a queue); short queues to their end.
+
+    >>> [part.messages for part in next_parts({("T", 0): 5, ("T", 1): 0}, {("T", 0): 7, ("T", 1): 100}, {}, 10)]
+    [2, 8]
+    """
+    waiting = sorted((ends[queue] - start, queue) for queue, start in starts.items() if ends[queue] > start)
+    parts = []
+    for place, (length, queue) in enumerate(waiting):
+        share = min(length, max(messages // (len(waiting) - place), 1 if messages > 0 else 0))
+        messages -= share
+        if share:
+            start = starts[queue]
+            parts.append(Part(queue, start, start + share, generations.get(queue, 0)))
+    return parts
+
+
+@dataclass(frozen=True)
+class Page:
+    """Rows of the log that are to be handed over.
+
+    parts    whose rows these are
+    rows     the log's columns, `queue` (int): the place of its part, and `generation`
+    already  how many more are selected, but were sent back by an earlier run
+    """
+
+    parts: Sequence[Part]
+    rows: DataFrame
+    already: int = 0
+
+
+def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Selection) -> Page:
+    """The rows of some parts that a group selects and has not sent back before.
+
+    A message that was sent back, and whose run was cut short before it recorded its progress, is not handed over again.
+    """
+    ranges = F.broadcast(at.store.spark.createDataFrame(_ranges(parts), _RANGES))
+    entries = _in_ranges(at.read(CONSUME_QUEUE), parts, ranges)
+    if selection.has_codes:
+        selected = (
+            entries.where(selection.of_entry()).select("physical_offset", "queue", "generation").toArrow()
+        )
+        spans: Sequence[Span] = spans_of_offsets(selected.column("physical_offset").to_numpy())
+        places = F.broadcast(at.store.spark.createDataFrame(selected))
+        rows = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
+    else:
+        spans = spans_of(entries, "physical_offset")
+        has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
+        rows = _in_ranges(
+            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_a_place), parts, ranges
+        )
+    rows = rows.where(selection.of_row())
+    taken = _sent_back(at, group, spans)
+    if not taken.num_rows:
+        return Page(parts, rows)
+    claim = F.concat(F.lit(f"group:{group}#"), F.col("generation").cast("string"))
+    mine = F.broadcast(at.store.spark.createDataFrame(taken))
+    is_taken = (F.col("physical_offset") == mine["taken_offset"]) & (claim == mine["taken_claim"])
+    already = rows.join(mine, is_taken, "left_semi").count()
+    return Page(parts, rows.join(mine, is_taken, "left_anti"), already)
+
+
+def cut_to(page: Page, messages: int) -> Sequence[Part]:
+    """The page's parts, cut where it has so many messages: all queues to about the same offset behind their start."""
+    slim = page.rows.select("queue", "queue_offset")
+    starts = [part.from_offset for part in page.parts]
+    behind = F.col("queue_offset") - F.get(F.array(*[F.lit(start) for start in starts]), F.col("queue"))
+    first = (
+        slim.select(behind.alias("behind"), "queue").orderBy("behind", "queue").limit(messages + 1).toArrow()
+    )
+    if first.num_rows <= messages:
+        return page.parts
+    # The first message that is left out.
+    behind_start, queue = first.column("behind")[-1].as_py(), first.column("queue")[-1].as_py()
+    return [
+        replace(part, to_offset=min(part.to_offset, part.from_offset + behind_start + (place < queue)))
+        for place, part in enumerate(page.parts)
+    ]
+
+
+def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
+    """`taken_offset` and `taken_claim` of rows in the spans that the group has sent back."""
+    prefix = f"group:{group}#"
+    claims = claims_taken(at).where(lies_in("source_offset", spans) & F.col("claim").startswith(prefix))
+    return claims.select(
+        F.col("source_offset").alias("taken_offset"), F.col("claim").alias("taken_claim")
+    ).toArrow()
+
+
+_RANGES = t.StructType(
+    [
+        t.StructField("queue", t.IntegerType()),
+        t.StructField("topic", t.StringType()),
+        t.StructField("queue_id", t.IntegerType()),
+        t.StructField("from_offset", t.LongType()),
+        t.StructField("to_offset", t.LongType()),
+        t.StructField("generation", t.LongType()),
+    ]
+)
+
+
+def _ranges(parts: Sequence[Part]) -> list[tuple[int, str, int, int, int, int]]:
+    return [
+        (place, *part.queue, part.from_offset, part.to_offset, part.generation)
+        for place, part in enumerate(parts)
+    ]
+
+
+def _in_ranges(rows: DataFrame, parts: Sequence[Part], ranges: DataFrame) -> DataFrame:
+    """Rows of the log or of the consume queue that lie in the parts, with `queue` and `generation`."""
+    offset = F.col("queue_offset")
+    # Said of the columns alone, so that files and pages are skipped.
+    somewhere = (
+        F.col("topic").isin(*sorted({part.queue[0] for part in parts}))
+        & (offset >= min(part.from_offset for part in parts))
+        & (offset < max(part.to_offset for part in parts))
+    )
+    inside = (offset >= F.col("from_offset")) & (offset < F.col("to_offset"))
+    return (
+        rows.where(somewhere)
+        .join(ranges, ["topic", "queue_id"])
+        .where(inside)
+        .drop("from_offset", "to_offset")
+    )

@@ -1,0 +1,126 @@
+"""Subscriptions: what a group asks for of a topic, and which rows that selects.
+
+docs/rocketmq/consume-filter-ha.md 2.1 and 4.
+"""
+
+from dataclasses import astuple, dataclass
+from functools import cached_property
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from pipelines.filter import FilterSyntaxError
+from pipelines.filter.sql92 import condition_of
+from pipelines.filter.sql92_parse import Node, parse
+from pipelines.filter.tags import TagFilter
+from pipelines.log.properties import property_value
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from schemas import SUBSCRIPTIONS
+
+TAG, SQL92, CLASS = "TAG", "SQL92", "CLASS"
+TYPES = (TAG, SQL92, CLASS)
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A row of the table: what one group asks for of one topic."""
+
+    group: str
+    topic: str
+    expression_type: str = TAG
+    expression: str = "*"
+    sub_version: int = 0
+
+
+def read_subscriptions(at: Snapshot) -> list[Subscription]:
+    """All of them; a row a group and topic."""
+    rows = at.read(SUBSCRIPTIONS).collect()
+    return [Subscription(*(row[name] for name in SUBSCRIPTIONS.names)) for row in rows]
+
+
+def plan_subscribe(at: Snapshot, subscription: Subscription) -> Plan:
+    """Record what a group asks for of a topic, in place of what it asked for before; no write when it is the same.
+
+    The result: `subscriptions`, how many the group has.
+    """
+    known = {(one.group, one.topic): one for one in read_subscriptions(at)}
+    before = known.get((subscription.group, subscription.topic))
+    known[subscription.group, subscription.topic] = subscription
+    count = sum(group == subscription.group for group, _ in known)
+    if before is not None and astuple(before)[:4] == astuple(subscription)[:4]:
+        return Plan((), {"subscriptions": count})
+    rows = at.store.spark.createDataFrame(
+        [astuple(one) for _, one in sorted(known.items())], SUBSCRIPTIONS.columns
+    )
+    return Plan((at.replace(SUBSCRIPTIONS, rows.coalesce(1)),), {"subscriptions": count})
+
+
+def expect_subscription(subscription: Subscription, settings: Settings) -> None:
+    """Raises BadInput for a subscription that a broker with these settings refuses."""
+    kind = subscription.expression_type
+    if kind not in TYPES:
+        raise BadInput(f"--filter-type is {kind}; expected one of {', '.join(TYPES)}")
+    if kind == SQL92 and not settings["enablePropertyFilter"]:
+        raise BadInput("SQL92 filters are off in this store (enablePropertyFilter is false)")
+    Selection(subscription, "")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows a subscription selects; retries come back whatever it says (4.1).
+
+    Raises BadInput for an expression RocketMQ refuses. A class filter selects by running: here it selects all.
+    """
+
+    subscription: Subscription
+    retry_topic: str
+
+    def __post_init__(self) -> None:
+        try:
+            _ = self._tags, self._parsed
+        except FilterSyntaxError as wrong:
+            one = self.subscription
+            raise BadInput(
+                f"the {one.expression_type} filter {one.expression!r} is refused: {wrong}"
+            ) from wrong
+
+    @cached_property
+    def _tags(self) -> TagFilter | None:
+        one = self.subscription
+        return TagFilter.parse(one.expression) if one.expression_type == TAG else None
+
+    @cached_property
+    def _parsed(self) -> Node | None:
+        one = self.subscription
+        return parse(one.expression) if one.expression_type == SQL92 else None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self._tags is not None and self._tags.matches_all
+
+    @property
+    def has_codes(self) -> bool:
+        """Whether the consume queue already tells most rows that are not selected: by the hash of their tags."""
+        return self._tags is not None and not self._tags.matches_all
+
+    def of_entry(self) -> Column:
+        """Whether an entry of the consume queue may be selected."""
+        assert self._tags is not None, "only a list of tags is told by the queue"
+        return self._is_retry() | self._tags.matches_code(F.col("tags_code"))
+
+    def of_row(self) -> Column:
+        """Whether a row of the log is selected."""
+        if self._parsed is not None:
+            condition = condition_of(self._parsed, lambda name: property_value(F.col("properties"), name))
+            return self._is_retry() | F.coalesce(condition, F.lit(False))
+        if self.has_codes:
+            assert self._tags is not None
+            return self._is_retry() | self._tags.matches_tags(property_value(F.col("properties"), "TAGS"))
+        return F.lit(True)
+
+    def _is_retry(self) -> Column:
+        return F.col("topic") == self.retry_topic

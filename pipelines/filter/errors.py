@@ -1,0 +1,7 @@
+"""What is wrong with a filter's text."""
+
+from pipelines.store.errors import BadInput
+
+
+class FilterSyntaxError(BadInput):
+    """RocketMQ refuses the expression. Says what was expected, what was found, and where."""

@@ -1,0 +1,243 @@
+"""SQL92 filters as columns (docs/rocketmq/consume-filter-ha.md 4.3).
+
+A condition has one of four outcomes: besides true, false and null it can fail, when it meets a value it cannot compare. It
+is kept as one int column, and what becomes of outcomes is looked up in tables: so every part of an expression stands in
+the column once, however deep it lies.
+"""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from pipelines.filter.sql92_parse import (
+    AllOf,
+    AnyOf,
+    Equal,
+    IsNull,
+    Literal,
+    Name,
+    NameAsCondition,
+    Negative,
+    Node,
+    Not,
+    OneOf,
+    Ordered,
+    Search,
+    parse,
+)
+
+OUTCOMES = "FTNE"  # false, true, null, error
+FALSE, TRUE, NULL, ERROR = range(4)
+
+# A letter for each outcome of the left side, or a word with a letter for each outcome of the right side.
+ALL_OF = "FFFF FTNE FNNE EEEE"
+ANY_OF = "FTNE TTTT NTNE EEEE"
+NOT = "TFNE"
+IS_NULL = "FFTE"
+EQUAL = "TFFE FTFE NNTE EEEE"
+EQUAL_TO_STRING = "EEFE EEFE NNTE EEEE"  # right: T where there is a string, N where it is missing
+EQUAL_TO_NUMBER = "FFNE"
+NUMBER_EQUAL_TO = "FFFE"
+NEGATIVE = "NNNE"
+SEARCH = "FFFE"
+
+CONDITION, STRING = "condition", "string"
+NUMBERS = ("int", "long", "double")  # from narrow to wide
+
+JAVA_WHOLE_NUMBER = r"\A[+-]?[0-9]+\z"
+JAVA_NUMBER = {
+    "int": JAVA_WHOLE_NUMBER,
+    "long": JAVA_WHOLE_NUMBER,
+    "double": r"(?s)\A([\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*|.*[0-9].*)\z",
+}
+
+SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
+SEARCHES = {"CONTAINS": Column.contains, "STARTSWITH": Column.startswith, "ENDSWITH": Column.endswith}
+
+
+@dataclass(frozen=True)
+class Value:
+    """A part of a filter as a column: the outcome of a condition, a string or null, a number."""
+
+    kind: str
+    column: Column
+
+
+def sql92_condition(expression: str, properties: Column) -> Column:
+    """Whether messages match an expression: true, false or null.
+
+    properties  map<string,string>; null is no properties
+
+    Null is also what the whole expression is when, evaluated from left to right, it meets a value it cannot compare:
+    `a > 3` where a is "x". Only true delivers a message.
+
+    Raises FilterSyntaxError for an expression RocketMQ's parser refuses.
+    """
+    return condition_of(parse(expression), properties.getItem)
+
+
+def condition_of(parsed: Node, property_of: Callable[[str], Column]) -> Column:
+    """The same for a filter that is parsed, wherever the properties are.
+
+    property_of  from a property's name to a string column, null where the property is missing
+    """
+    outcome = _Columns(cache(property_of)).outcome(parsed)
+    return F.expr("array(false, true, null, null)")[outcome]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    property_of: Callable[[str], Column]
+
+    def outcome(self, node: Node) -> Column:
+        """Of a condition: an int, the place of its letter in OUTCOMES."""
+        match node:
+            case AllOf(terms):
+                return self._folded(ALL_OF, terms)
+            case AnyOf(terms):
+                return self._folded(ANY_OF, terms)
+            case Not(of):
+                return _look_up(NOT, self.outcome(of))
+            case Equal(left, right):
+                return _equal(self.value(left), self.value(right))
+            case Ordered(left, sign, right):
+                return _ordered(self.value(left), sign, self.value(right))
+            case OneOf(of, texts):
+                return F.coalesce(self.property_of(of.name).isin(*texts).cast("int"), F.lit(NULL))
+            case NameAsCondition(of):
+                return F.when(self.property_of(of.name).isNull(), NULL).otherwise(FALSE)
+            case IsNull(of):
+                return _is_null(self.value(of))
+            case Search(of, how, text, is_negated):
+                return _search(self.value(of), how, text, is_negated)
+            case Literal(value):
+                return _literal(value).column
+        raise AssertionError(f"{node} is no condition")
+
+    def value(self, node: Node) -> Value:
+        match node:
+            case Name(name):
+                return Value(STRING, self.property_of(name))
+            case Literal(value):
+                return _literal(value)
+            case Negative(of):
+                return _negative(self.value(of))
+        return Value(CONDITION, self.outcome(node))
+
+    def _folded(self, table: str, terms: tuple[Node, ...]) -> Column:
+        outcomes = [self.outcome(term) for term in terms]
+        # Pairs of neighbours, then pairs of those: a hundred terms are seven deep.
+        while len(outcomes) > 1:
+            last = outcomes[-1:] if len(outcomes) % 2 else []
+            pairs = zip(outcomes[::2], outcomes[1::2], strict=False)
+            outcomes = [_look_up(table, left, right) for left, right in pairs] + last
+        return outcomes[0]
+
+
+def _look_up(table: str, *outcomes: Column) -> Column:
+    """What becomes of one outcome, or of two."""
+    place, *right = outcomes
+    if right:
+        place = place * len(OUTCOMES) + right[0]
+    places = ", ".join(str(OUTCOMES.index(letter)) for letter in table.replace(" ", ""))
+    return F.expr(f"array({places})")[place]
+
+
+def _literal(value: str | int | float | bool | None) -> Value:
+    if value is None or isinstance(value, bool):
+        return Value(CONDITION, F.lit(NULL if value is None else int(value)))
+    if isinstance(value, str):
+        return Value(STRING, F.lit(value))
+    if isinstance(value, float):
+        return Value("double", F.lit(value))
+    return Value("int" if value < 2**31 else "long", F.lit(value))
+
+
+def _negative(value: Value) -> Value:
+    if value.kind in NUMBERS:
+        return Value(value.kind, -value.column)
+    if value.kind == STRING:
+        return Value(CONDITION, F.lit(NULL))
+    return Value(CONDITION, _look_up(NEGATIVE, value.column))
+
+
+def _is_null(value: Value) -> Column:
+    if value.kind == CONDITION:
+        return _look_up(IS_NULL, value.column)
+    return value.column.isNull().cast("int")
+
+
+def _search(value: Value, how: str, text: str, is_negated: bool) -> Column:
+    if not text or value.kind in NUMBERS:
+        return F.lit(FALSE)
+    if value.kind == CONDITION:
+        return _look_up(SEARCH, value.column)
+    found = SEARCHES[how](value.column, text)
+    return F.coalesce((~found if is_negated else found).cast("int"), F.lit(FALSE))
+
+
+def _ordered(left: Value, sign: str, right: Value) -> Column:
+    # A condition is here only as the negative of something: null, or failed.
+    if left.kind == CONDITION:
+        return left.column
+    if right.kind == CONDITION:
+        return F.when(left.column.isNull(), NULL).otherwise(right.column)
+    compare = SIGNS[sign]
+    if left.kind == right.kind == STRING:
+        low, high = _as_number(left, "double"), _as_number(right, "double")
+        # To Spark 0.0 and -0.0 are equal, to Java they are not; their texts say which is which.
+        answer = F.when(low == high, compare(low.cast("string"), high.cast("string"))).otherwise(
+            compare(low, high)
+        )
+    else:
+        kind = _common_kind(left, right)
+        answer = compare(_as_number(left, kind), _as_number(right, kind))
+    is_missing = left.column.isNull() | right.column.isNull()
+    return F.coalesce(answer.cast("int"), F.when(is_missing, NULL).otherwise(ERROR))
+
+
+def _equal(left: Value, right: Value) -> Column:
+    kinds = (left.kind, right.kind)
+    if CONDITION in kinds:
+        return _equal_to_condition(left, right)
+    if kinds == (STRING, STRING):
+        answer = left.column == right.column
+    else:
+        kind = _common_kind(left, right)
+        answer = _as_number(left, kind) == _as_number(right, kind)
+    if_missing = F.when(left.column.isNull(), F.when(right.column.isNull(), TRUE).otherwise(NULL)).when(
+        right.column.isNull(), FALSE
+    )
+    return F.coalesce(answer.cast("int"), if_missing, F.lit(ERROR))
+
+
+def _equal_to_condition(left: Value, right: Value) -> Column:
+    if left.kind in NUMBERS:
+        return _look_up(NUMBER_EQUAL_TO, right.column)
+    if right.kind in NUMBERS:
+        return _look_up(EQUAL_TO_NUMBER, left.column)
+    if right.kind == STRING:
+        is_there = F.when(right.column.isNull(), NULL).otherwise(TRUE)
+        return _look_up(EQUAL_TO_STRING, left.column, is_there)
+    if left.kind == STRING:
+        is_true = (F.lower(left.column) == "true").cast("int")
+        return _look_up(EQUAL, F.coalesce(is_true, F.lit(NULL)), right.column)
+    return _look_up(EQUAL, left.column, right.column)
+
+
+def _common_kind(left: Value, right: Value) -> str:
+    """What two numbers, or a number and a string, are compared as."""
+    return max((value.kind for value in (left, right) if value.kind != STRING), key=NUMBERS.index)
+
+
+def _as_number(value: Value, kind: str) -> Column:
+    """A number as a wider one; a string as Java parses it, null where it cannot."""
+    if value.kind != STRING:
+        return value.column.cast(kind)
+    # The pattern lets through what Java parses and what nobody does: Spark alone takes white space around whole numbers,
+    # and inf and nan in any case.
+    return F.regexp_extract(value.column, JAVA_NUMBER[kind], 0).try_cast(kind)

@@ -1,0 +1,81 @@
+"""TAG filters: `TagA || TagB` (docs/rocketmq/consume-filter-ha.md 4.1).
+
+A broker knows tags only as hashes, in its consume queue; the client then compares the strings.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from pipelines.filter.errors import FilterSyntaxError
+
+ALL = "*"
+SEPARATOR = "||"
+# What Java's trim() takes off: fewer characters than Python's strip().
+BLANKS = "".join(map(chr, range(0x21)))
+INT_BITS = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class TagFilter:
+    """The tags a group asked for; no tags without `matches_all` match nothing."""
+
+    tags: frozenset[str] = frozenset()
+    matches_all: bool = False
+
+    @classmethod
+    def parse(cls, expression: str | None) -> "TagFilter":
+        """The filter of an expression, traps included: only exactly `*` is all, elsewhere it is a tag of that name.
+
+        Raises FilterSyntaxError for an expression of nothing but separators.
+
+        >>> sorted(TagFilter.parse("TagA || *|B").tags)
+        ['*|B', 'TagA']
+        """
+        if not expression or expression == ALL:
+            return cls(matches_all=True)
+        pieces = expression.split(SEPARATOR)
+        if not any(pieces):
+            raise FilterSyntaxError(
+                f"expected tags with {SEPARATOR} between them, or {ALL} for all messages; found only {expression}"
+            )
+        return cls(frozenset(piece.strip(BLANKS) for piece in pieces) - {""})
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """What the consume queue has of the tags: the hash of each."""
+        return frozenset(map(java_hash, self.tags))
+
+    def matches_code(self, tags_code: Column) -> Column:
+        """Whether an entry of the consume queue may be asked for: different tags can have one hash.
+
+        tags_code  long; its lower 32 bits are compared, as a broker does
+        """
+        if self.matches_all:
+            return F.lit(True)
+        # Not a cast: it would refuse the delivery times that entries of the schedule topic have here.
+        return tags_code.bitwiseAND(INT_BITS).isin([code & INT_BITS for code in sorted(self.codes)])
+
+    def matches_tags(self, tags: Column) -> Column:
+        """Whether a message is asked for.
+
+        tags  string, its property TAGS; null where it has none
+        """
+        if self.matches_all:
+            return F.lit(True)
+        return F.coalesce(tags.isin(sorted(self.tags)), F.lit(False))
+
+
+def java_hash(text: str) -> int:
+    """String.hashCode: over UTF-16 units, as a signed 32-bit number (docs/rocketmq/store.md, conventions).
+
+    >>> java_hash("Aa"), java_hash("BB"), java_hash("polygenelubricants")
+    (2112, 2112, -2147483648)
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    code = reduce(
+        lambda sum, unit: 31 * sum + int.from_bytes(unit), zip(units[::2], units[1::2], strict=True), 0
+    )
+    return (code + 2**31) % 2**32 - 2**31

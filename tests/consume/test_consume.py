@@ -1,0 +1,285 @@
+"""Groups that read: what is handed over, what comes back, how far the group has come."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas import CONSUMER_OFFSETS
+from tests.consume.listeners import Listeners
+from tests.life import SCHEDULE, B, Life
+
+
+@pytest.fixture
+def listeners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listeners:
+    return Listeners(tmp_path, monkeypatch)
+
+
+def fill(store: Life, *bodies: str, topic: str = "T", now: int = B, **more: Any) -> None:
+    store.put(
+        now, *[{"topic": topic, "queue_id": n % 2, "body": body, **more} for n, body in enumerate(bodies)]
+    )
+    store.job("dispatch", now)
+
+
+def consume(
+    store: Life, now: int, listener: str, *more: Any, group: str = "g", **expected: int
+) -> dict[str, Any]:
+    run = store.job("consume", now, "--group", group, "--topic", "T", "--listener", listener, *more)
+    counts = {name: count for name, count in run.result.items() if name in COUNTED and count}
+    assert counts == expected, run.stderr
+    return run.result
+
+
+COUNTED = ("consumed", "failed", "sent_back", "dead_lettered", "dropped", "filtered")
+
+
+def offsets(store: Life, group: str = "g") -> dict[tuple[str, int], int]:
+    """How far the group has come in the queues of T."""
+    rows = store.store.consumer_offsets.where(f"`group` = '{group}' AND topic = 'T'").collect()
+    return {(row.topic, row.queue_id): row.next_offset for row in rows}
+
+
+def test_each_message_is_handed_over_once_and_progress_is_kept(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "a", "b", "c")
+    consume(store, B, listeners.name("accept"), consumed=3)
+    assert listeners.handed() == [["T", 0, 0, "a", 0], ["T", 0, 1, "c", 0], ["T", 1, 0, "b", 0]]
+    assert offsets(store) == {("T", 0): 2, ("T", 1): 1, ("T", 2): 0, ("T", 3): 0}
+    before = store.store.snapshot().version(CONSUMER_OFFSETS)
+    consume(store, B, listeners.name("accept"))
+    assert listeners.handed() == []
+    assert store.store.snapshot().version(CONSUMER_OFFSETS) == before  # an idle run writes nothing
+    fill(store, "d")
+    consume(store, B, listeners.name("accept"), "--max-messages", 1, consumed=1)
+    assert listeners.handed() == [["T", 0, 2, "d", 0]]
+    # What dispatch has not seen is not there yet.
+    store.put(B, {"topic": "T"})
+    consume(store, B, listeners.name("accept"))
+    # Another group begins where it says.
+    consume(store, B, listeners.name("accept"), "--from", "last", group="g2")
+    assert offsets(store, "g2")["T", 0] == 3
+    store.expect_promises()
+
+
+def test_failures_come_again_and_then_are_dead_letters(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "ok", "later", "raises", "nothing", "later 5", "later -1")
+    consume(store, B, listeners.name("by_body"), consumed=1, failed=5, sent_back=4, dead_lettered=1)
+    waiting = {bytes(row.body).decode(): row.queue_id + 1 for row in store.rows() if row.topic == SCHEDULE}
+    assert waiting == {"later": 3, "raises": 3, "nothing": 3, "later 5": 5}
+    (dead,) = [row for row in store.rows() if row.topic == "%DLQ%g"]
+    assert (bytes(dead.body), dead.reconsume_times) == (b"later -1", 1)
+    consume(store, B, listeners.name("by_body"))
+    listeners.handed()
+    store.deliver(B + 10_000)
+    store.job("dispatch", B + 10_000)
+    # The retry topic is read too, whatever the filter, with the topic they failed in; the third time is one too many.
+    tries = ("--max-reconsume-times", 1)
+    consume(
+        store, B + 10_000, listeners.name("by_body"), *tries, "--filter", "none", failed=3, dead_lettered=3
+    )
+    handed = listeners.handed()
+    assert sorted((topic, body, times) for topic, _, _, body, times in handed) == [
+        ("T", "later", 1), ("T", "nothing", 1), ("T", "raises", 1),
+    ]  # fmt: skip
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_a_batch_succeeds_up_to_its_ack_index(life: Callable[..., Life], listeners: Listeners) -> None:
+    store = life()
+    store.put(B, *[{"topic": "T", "queue_id": 0, "body": str(n)} for n in range(7)])
+    store.job("dispatch", B)
+    hook = ("--hook", listeners.name("Hook"))
+    consume(
+        store, B, listeners.name("first_two"), "--batch-size", 3, *hook, consumed=5, failed=2, sent_back=2
+    )
+    handed = listeners.handed()
+    assert [entry for entry in handed if entry[0] == "hook"] == [
+        ["hook", 1, "SUCCESS", True],
+        *[["hook", 3, "SUCCESS", True]] * 2,
+    ]
+    failed = sorted(bytes(row.body) for row in store.rows() if row.purpose == "retry")
+    assert failed == [b"2", b"5"]
+
+
+@pytest.mark.slow
+def test_a_listener_that_hangs_or_answers_wrongly_holds_nobody_up(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "ok", "hangs", "ok")
+    consume(store, B, listeners.name("by_body"), "--consume-timeout", 0.02, consumed=2, failed=1, sent_back=1)
+    (sent_back,) = [row for row in store.rows() if row.purpose == "retry"]
+    assert (bytes(sent_back.body), sent_back.queue_id) == (b"hangs", 2)  # level 3, as the sweep of a client
+    fill(store, "wrong")
+    before = offsets(store)
+    run = store.job(
+        "consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("by_body"), exit_status=1
+    )
+    assert "the listener returned 'yes'; expected ConsumeStatus.CONSUME_SUCCESS" in run.stderr
+    assert offsets(store) == before
+
+
+def test_an_orderly_queue_waits_at_its_failure_and_goes_on(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "a", "b", "stuck", "d", "e", "f")  # queue 0: a stuck e, queue 1: b d f
+    orderly = (listeners.name("in_order"), "--orderly")
+    consume(store, B, *orderly, consumed=4, failed=1)
+    assert offsets(store) == {("T", 0): 1, ("T", 1): 3, ("T", 2): 0, ("T", 3): 0}
+    consume(store, B + 500, *orderly)  # its turn has not come
+    consume(store, B + 1_000, *orderly, failed=1)
+    assert [entry[3:] for entry in listeners.handed() if entry[3] == "stuck"] == [["stuck", 0], ["stuck", 1]]
+    consume(store, B + 2_000, *orderly, consumed=2)
+    assert listeners.handed() == [["T", 0, 1, "stuck", 2], ["T", 0, 2, "e", 0]]
+    assert store.store.in_flight.count() == 0
+    assert all(row.claim is None for row in store.rows())
+
+
+@pytest.mark.slow
+def test_an_orderly_message_is_given_up_after_its_tries(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    store.put(B, {"topic": "T", "queue_id": 0, "body": "x"}, {"topic": "T", "queue_id": 0, "body": "y"})
+    store.job("dispatch", B)
+    orderly = (listeners.name("never"), "--orderly", "--max-reconsume-times", 1)
+    consume(store, B, *orderly, failed=1)
+    consume(store, B + 1_000, *orderly, failed=2, dead_lettered=1)
+    (dead,) = [row for row in store.rows() if row.topic == "%DLQ%g"]
+    assert bytes(dead.body) == b"x"
+    assert offsets(store)["T", 0] == 1
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_broadcasting_clients_each_read_all_and_send_nothing_back(
+    life: Callable[..., Life], listeners: Listeners, tmp_path: Path
+) -> None:
+    store = life()
+    fill(store, "ok", "later")
+    broadcasting = (listeners.name("by_body"), "--model", "broadcasting", "--client-id")
+    consume(store, B, *broadcasting, "c1", consumed=1, failed=1)
+    consume(store, B, *broadcasting, "c2", consumed=1, failed=1)
+    consume(store, B, *broadcasting, "c1")
+    own = ("c3", "--offsets-file", tmp_path / "offsets.json")
+    consume(store, B, *broadcasting, *own, consumed=1, failed=1)
+    consume(store, B, *broadcasting, *own)
+    assert (tmp_path / "offsets.json").read_text().startswith('{"offsetTable":{{')
+    assert len(store.rows()) == 2
+    clients = {row.client_id for row in store.store.consumer_offsets.collect()}
+    assert clients == {"c1", "c2"}
+
+
+@pytest.mark.slow
+def test_clients_share_the_queues(life: Callable[..., Life], listeners: Listeners) -> None:
+    store = life()
+    store.put(B, *[{"topic": "T", "queue_id": n, "body": str(n)} for n in range(4)])
+    store.job("dispatch", B)
+    shared = (listeners.name("accept"), "--clients", "a,b", "--client-id")
+    consume(store, B, *shared, "b", consumed=2)
+    assert [entry[3] for entry in listeners.handed()] == ["2", "3"]
+    consume(store, B, listeners.name("accept"), "--clients", "a,b", consumed=2)
+    assert [entry[3] for entry in listeners.handed()] == ["0", "1"]
+
+
+@pytest.mark.slow
+def test_a_table_listener_says_what_became_of_each_row(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "ok", "later", "silent", "ok")
+    consume(store, B, listeners.name("as_table"), consumed=2, failed=2, sent_back=2)
+    assert {bytes(row.body) for row in store.rows() if row.purpose == "retry"} == {b"later", b"silent"}
+
+
+def test_filters_select_and_collisions_are_told_apart(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    tagged = [
+        {"topic": "T", "tags": tag, "body": tag, "properties": {"n": str(n)}}
+        for n, tag in enumerate(("Aa", "BB", "C"))
+    ]
+    store.put(B, *tagged, {"topic": "T", "body": "none"})
+    store.job("dispatch", B)
+    cases = {
+        ("TAG", "Aa || C"): ["Aa", "C"],
+        ("TAG", "*"): ["Aa", "BB", "C", "none"],
+        ("SQL92", "n > 0 AND TAGS IS NOT NULL"): ["BB", "C"],
+    }
+    for number, ((kind, expression), selected) in enumerate(cases.items()):
+        filters = ("--filter-type", kind, "--filter", expression)
+        left_out = 4 - len(selected)
+        counts = {"consumed": len(selected)} | ({"filtered": left_out} if left_out else {})
+        consume(store, B, listeners.name("accept"), *filters, group=f"g{number}", **counts)
+        assert [entry[3] for entry in listeners.handed()] == selected
+    # A limit counts what is handed over; the rest waits.
+    some = ("--filter-type", "SQL92", "--filter", "n >= 0", "--max-messages", 2)
+    consume(store, B, listeners.name("accept"), *some, group="h", consumed=2)
+    first = {entry[3] for entry in listeners.handed()}
+    # The subscription is the group's: the next run need not repeat it.
+    result = consume(store, B, listeners.name("accept"), group="h", consumed=1, filtered=1)
+    assert first | {entry[3] for entry in listeners.handed()} == {"Aa", "BB", "C"}
+    assert result["consumed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--filter-type", "SQL92", "--filter", "n >"), "the SQL92 filter 'n >' is refused"),
+        (
+            ("--filter-type", "REGEX", "--filter", "x"),
+            "--filter-type is REGEX; expected one of TAG, SQL92, CLASS",
+        ),
+        (("--model", "broadcasting"), "needs --client-id"),
+        (("--from", "timestamp"), "--from timestamp and --timestamp MS go together"),
+        (("--clients", "a,b", "--client-id", "c"), "--client-id c is none of --clients a, b"),
+        (("--offsets-file", "x.json"), "--offsets-file is a broadcasting client's"),
+        (("--topic", "TT"), "no topic 'TT' in this store; did you mean T?"),
+    ],
+)
+def test_bad_options_are_refused(
+    life: Callable[..., Life], listeners: Listeners, arguments: tuple[str, ...], said: str
+) -> None:
+    store = life()
+    store.job("topics", B, "create", "T")
+    given = ("--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
+    run = store.job("consume", B, *given, *arguments, exit_status=2)
+    assert said in run.stderr
+
+
+def test_a_reset_lets_the_group_read_again_and_fail_again(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "later", "ok", "ok")
+    consume(store, B, listeners.name("by_body"), consumed=2, failed=1, sent_back=1)
+    reset = ("--group", "g", "--topic", "T", "--to-offset", 0, "--queue-id", 0)
+    dry = store.job("reset_offsets", B, *reset, "--dry-run").result
+    assert (dry["queues"], offsets(store)["T", 0]) == (1, 2)
+    assert store.job("reset_offsets", B, *reset).result["queues"] == 1
+    consume(store, B, listeners.name("by_body"), consumed=1, failed=1, sent_back=1)
+    claims = sorted(row.claim for row in store.rows() if row.purpose == "retry")
+    assert claims == ["group:g#0", "group:g#1"]
+    assert (
+        store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--skip-accumulation").result["queues"]
+        == 4
+    )
+    store.job("reset_offsets", B, "--group", "h", "--clone-from", "g", "--topic", "T")
+    assert offsets(store, "h") == offsets(store)
+    store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-timestamp", B)
+    assert offsets(store)["T", 0] == 0
+    wrong = store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-offset", 9, exit_status=2)
+    assert "queue 0 of T has offsets 0 to 2" in wrong.stderr
+    both = store.job("reset_offsets", B, "--group", "g", "--topic", "T", exit_status=2)
+    assert "give one of --to-timestamp, --to-offset" in both.stderr
+    store.expect_promises()

@@ -1,0 +1,132 @@
+"""Groups that are killed, raced and reset while they read: nothing is skipped, each failure is sent back once."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.life import B, Life
+from tests.scenes.processes import end, kill_when, start
+
+MESSAGES = 12
+
+LISTENER = """
+import os, time
+from pathlib import Path
+from pipelines.consume import ConsumeStatus
+
+DIRECTORY = Path({directory!r})
+
+def listen(message):
+    (DIRECTORY / f"handed-{{message.queue_id}}-{{message.queue_offset}}-{{os.getpid()}}").touch()
+    while (DIRECTORY / "hold").exists():
+        time.sleep(0.05)
+    number = int(message.body)
+    return ConsumeStatus.RECONSUME_LATER if number % 3 == 0 else ConsumeStatus.CONSUME_SUCCESS
+"""
+# Ends itself, as if killed, when the failures are in the log and the offsets are not recorded yet.
+DIES_BEFORE_OFFSETS = """
+import os, signal
+import jobs.consume as job
+send_back = job.Reader._send_back
+def and_die(reader, *arguments):
+    send_back(reader, *arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+job.Reader._send_back = and_die
+"""
+
+
+class Group:
+    """A group whose listener notes in files what it was handed, and waits while there is a file `hold`."""
+
+    def __init__(self, store: Life, directory: Path) -> None:
+        self.store, self.directory = store, directory
+        (directory / "listener_of_a_scene.py").write_text(LISTENER.format(directory=str(directory)))
+        store.put(B, *[{"topic": "T", "queue_id": n % 3, "body": str(n)} for n in range(MESSAGES)])
+        store.job("dispatch", B)
+        self.arguments = ("--group", "g", "--topic", "T", "--listener", "listener_of_a_scene:listen")
+
+    def start(self, before: str = "") -> "subprocess.Popen[str]":
+        path = f"import sys; sys.path.insert(0, {str(self.directory)!r})\n{before}"
+        return start("consume", "--store", self.store.store.uri, "--now", B, *self.arguments, before=path)
+
+    def run(self) -> dict[str, int]:
+        return self.store.job("consume", B, *self.arguments).result
+
+    def places(self) -> set[str]:
+        """Which messages have been handed over, by anyone."""
+        return {file.name.rpartition("-")[0] for file in self.directory.glob("handed-*")}
+
+    def expect_all_settled(self) -> None:
+        """Every message was handed over; each failure is on its way back once; progress is at the end."""
+        assert len(self.places()) == MESSAGES
+        sources = [row.source_offset for row in self.store.rows() if row.purpose == "retry"]
+        assert len(sources) == len(set(sources)) == MESSAGES // 3
+        offsets = {
+            (row.topic, row.queue_id): row.next_offset for row in self.store.store.consumer_offsets.collect()
+        }
+        assert [offsets["T", queue] for queue in range(3)] == [MESSAGES // 3] * 3
+        self.store.expect_promises()
+
+
+@pytest.fixture
+def group(life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Group:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(__import__("sys").modules, "listener_of_a_scene", raising=False)
+    return Group(life(), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_jvm", [True, False])
+def test_a_run_killed_in_its_listener_loses_nothing(group: Group, with_jvm: bool) -> None:
+    process = group.start()
+    kill_when(process, group.directory / "handed-*", 3, 0, with_jvm)
+    group.run()
+    group.expect_all_settled()
+
+
+@pytest.mark.slow
+def test_a_run_killed_between_its_append_and_its_offsets_does_not_ask_again_about_failures(
+    group: Group,
+) -> None:
+    status, said = end(group.start(DIES_BEFORE_OFFSETS))
+    assert status < 0, said
+    handed = {file.name for file in group.directory.glob("handed-*")}
+    again = group.run()
+    # What was sent back is settled; what succeeded was not recorded, so it comes again: at least once.
+    assert (again["consumed"], again["failed"]) == (MESSAGES - MESSAGES // 3, 0)
+    assert len({file.name for file in group.directory.glob("handed-*")} - handed) == MESSAGES - MESSAGES // 3
+    group.expect_all_settled()
+
+
+@pytest.mark.slow
+def test_two_runs_of_a_group_at_once_send_each_failure_back_once(group: Group) -> None:
+    for process in [group.start(), group.start()]:
+        status, said = end(process)
+        assert status == 0, said
+    group.expect_all_settled()
+
+
+@pytest.mark.slow
+def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
+    (group.directory / "hold").touch()
+    process = group.start()
+    deadline = time.monotonic() + 120
+    while not group.places():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    group.store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-offset", 1)
+    os.remove(group.directory / "hold")
+    status, said = end(process)
+    assert status == 0, said
+    assert "was reset while it was read" in said
+    assert all(
+        row.next_offset == 1 for row in group.store.store.consumer_offsets.where("queue_id < 3").collect()
+    )
+    assert not [row for row in group.store.rows() if row.purpose == "retry"]
+    again = group.run()
+    assert again["consumed"] + again["failed"] == MESSAGES - 3
