@@ -13,6 +13,7 @@ import typer
 
 from jobs.job import Run, job, main
 from pipelines.consume import allocate
+from pipelines.consume.class_pages import FilteredPage, filtered_by_class, find_class_filter
 from pipelines.consume.failures import plan_failures
 from pipelines.consume.listening import (
     Listener,
@@ -34,6 +35,7 @@ from pipelines.consume.offsets import (
 )
 from pipelines.consume.pages import MESSAGES_OF_A_PAGE, Page, Part, cut_to, next_parts, read_page
 from pipelines.consume.subscriptions import (
+    CLASS,
     TAG,
     Selection,
     Subscription,
@@ -205,11 +207,21 @@ class Counts:
     dead_lettered: int = 0
     dropped: int = 0
     filtered: int = 0
+    unfiltered: int = 0  # a class filter raised
     errors: dict[str, int] = dataclasses.field(default_factory=dict)
 
+    def note(self, error: str, times: int = 1) -> None:
+        self.errors[error] = self.errors.get(error, 0) + times
+
     def result(self) -> dict[str, Any]:
-        names = ("failed", "sent_back", "dead_lettered", "dropped", "filtered")
-        return {"consumed": self.handed - self.failed, **{name: getattr(self, name) for name in names}}
+        return {
+            "consumed": self.handed - self.failed,
+            "failed": self.failed + self.unfiltered,
+            "sent_back": self.sent_back,
+            "dead_lettered": self.dead_lettered,
+            "dropped": self.dropped,
+            "filtered": self.filtered,
+        }
 
 
 @dataclasses.dataclass
@@ -268,26 +280,37 @@ class Reader:
                 cut = cut_to(page, left)
                 if cut != parts:
                     page = read_page(at, cut, self.asked.group, self.selection)
-            reached, stopped = self._hand_over(page, waiting)
+            reached, stopped = self._hand_over(self._filtered(page), waiting)
             for queue in stopped:
                 ends[queue] = reached[queue]
             positions |= reached
 
+    def _filtered(self, page: Page) -> FilteredPage:
+        """The page as the group's class filter leaves it, if it has one."""
+        one = self.selection.subscription
+        if one.expression_type != CLASS:
+            return FilteredPage(page)
+        class_filter = find_class_filter(self.run.store.snapshot(), one.group, one.topic, one.expression)
+        return filtered_by_class(page, class_filter, one.group, self.selection.retry_topic)
+
     def _hand_over(
-        self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]
+        self, filtered: FilteredPage, waiting: Mapping[Queue, tuple[int, int, int]]
     ) -> tuple[dict[Queue, int], list[Queue]]:
         """Hand a page over and settle what came of it; how far each queue has come, and which have stopped."""
-        parts = page.parts
+        page, parts = filtered.page, filtered.page.parts
+        for error in filtered.errors:
+            self.counts.unfiltered += 1
+            self.counts.note(f"class filter: {error}")
         outcomes = self._ask(page, waiting)
         failed = outcomes.filter(outcomes.column("source_offset").is_valid())
         is_suspended = pc.fill_null(failed.column("is_suspended"), False)
         suspended, given_back = failed.filter(is_suspended), failed.filter(pc.invert(is_suspended))
         for error in failed.column("error").drop_null().value_counts().to_pylist():
-            self.counts.errors[error["values"]] = self.counts.errors.get(error["values"], 0) + error["counts"]
+            self.counts.note(error["values"], error["counts"])
         reached = {part.queue: part.to_offset for part in parts}
         for row in suspended.group_by("queue").aggregate([("queue_offset", "min")]).to_pylist():
             reached[parts[row["queue"]].queue] = row["queue_offset_min"]
-        stopped = [parts[place].queue for place in suspended.column("queue").unique().to_pylist()]
+        suspending = [parts[place].queue for place in suspended.column("queue").unique().to_pylist()]
         handed = pc.sum(outcomes.column("handed")).as_py() or 0
         examined = sum(reached[part.queue] - part.from_offset for part in parts)
         self.counts.handed += handed
@@ -296,11 +319,11 @@ class Reader:
         if given_back.num_rows and not self.asked.is_broadcasting:
             self._send_back(given_back, parts)
         if self.asked.orderly:
-            self._record_waiting(parts, reached, stopped, waiting)
+            self._record_waiting(parts, reached, suspending, waiting)
         self._record(
             [Reached(part.queue, reached[part.queue], part.generation, self.asked.orderly) for part in parts]
         )
-        return reached, stopped
+        return reached, [*suspending, *(part.queue for part in filtered.stopped)]
 
     def _ask(self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]) -> pa.Table:
         retry_topic = self.selection.retry_topic
@@ -459,6 +482,8 @@ def _subscriptions(run: Run, asked: Options) -> list[Subscription]:
     expression = "*" if asked.filter is None else asked.filter
     made = Subscription(asked.group, asked.topic, filter_type, expression, run.now_ms)
     expect_subscription(made, run.store.settings)
+    if made.expression_type == CLASS:
+        find_class_filter(at, made.group, made.topic, made.expression)
     run.commit(lambda at: plan_subscribe(at, made))
     return [made]
 

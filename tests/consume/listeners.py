@@ -62,6 +62,10 @@ def as_table(messages: DataFrame) -> DataFrame:
     status = F.when(F.col("body_text") == "later", "RECONSUME_LATER").otherwise("CONSUME_SUCCESS")
     return messages.where("body_text != 'silent'").select("physical_offset", status.alias("status"))
 
+class Even:
+    def match(self, message, context):
+        return int(message.body) % 2 == 0
+
 class Hook:
     def consume_message_before(self, context):
         context.props["seen"] = len(context.messages)

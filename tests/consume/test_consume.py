@@ -283,3 +283,27 @@ def test_a_reset_lets_the_group_read_again_and_fail_again(
     both = store.job("reset_offsets", B, "--group", "g", "--topic", "T", exit_status=2)
     assert "give one of --to-timestamp, --to-offset" in both.stderr
     store.expect_promises()
+
+
+@pytest.mark.slow
+def test_a_class_filter_sees_the_message_and_an_exception_stops_its_pull(
+    life: Callable[..., Life], listeners: Listeners, tmp_path: Path
+) -> None:
+    store = life(filterSupportUpload="true")
+    store.put(B, *[{"topic": "T", "queue_id": n // 40, "body": str(n)} for n in range(80)])
+    store.job("dispatch", B)
+    even = ("--filter-type", "CLASS", "--filter", listeners.name("Even"))
+    consume(store, B, listeners.name("accept"), *even, consumed=40, filtered=40)
+    assert all(int(entry[3]) % 2 == 0 for entry in listeners.handed())
+    # 77 is in queue 1, in the pull that begins at its offset 32, message 72: that one and those behind it wait.
+    source = tmp_path / "uploaded.py"
+    source.write_text(
+        "class Picky:\n    def match(self, message, context):\n        return 80 / (int(message.body) - 77) > -100\n"
+    )
+    upload = ("--group", "h", "--topic", "T", "--filter-class", f"{source}:Picky")
+    assert store.job("subscribe", B, *upload).result["subscriptions"] == 1
+    consume(store, B, listeners.name("accept"), group="h", consumed=72, failed=1)
+    assert (offsets(store, "h")["T", 0], offsets(store, "h")["T", 1]) == (40, 32)
+    closed = life()
+    closed.job("topics", B, "create", "T")
+    assert "filterSupportUpload is false" in closed.job("subscribe", B, *upload, exit_status=2).stderr

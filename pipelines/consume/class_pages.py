@@ -1,0 +1,102 @@
+"""Pages that a class filter has seen: asked about each message before any is handed over.
+
+docs/rocketmq/consume-filter-ha.md 4.6: where the filter raises, nothing of that pull is handed over and the queue's offset
+stays before it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from pipelines.consume.pages import Page, Part
+from pipelines.filter.class_filters import ClassFilter, UploadedClass, load_class_filter, verdicts
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from schemas import FILTER_CLASSES
+
+# Messages a client pulls at once (2.5).
+PULL_BATCH_SIZE = 32
+
+
+@dataclass(frozen=True)
+class FilteredPage:
+    """What a class filter let through of a page.
+
+    stopped  the parts that end early, before the first pull it raised in
+    errors   what it raised, one for each message
+    """
+
+    page: Page
+    stopped: Sequence[Part] = ()
+    errors: Sequence[str] = ()
+
+
+def filtered_by_class(page: Page, class_filter: ClassFilter, group: str, retry_topic: str) -> FilteredPage:
+    """Ask a class filter about a page; retries are let through unasked (4.1)."""
+    is_retry = F.col("topic") == retry_topic
+    # Some thirty bytes a message of the page: where it is, and what the filter says of it.
+    places = page.rows.select(
+        "physical_offset", "queue", "queue_offset", is_retry.alias("is_retry")
+    ).toArrow()
+    said = verdicts(page.rows.where(~is_retry), class_filter, group).toArrow()
+    rows = places.join(said, "physical_offset")
+    queue = rows.column("queue").to_numpy()
+    offset = rows.column("queue_offset").to_numpy()
+    matches = rows.column("match").fill_null(False).to_numpy() | rows.column("is_retry").to_numpy()
+    raised = rows.column("error").is_valid().to_numpy()
+    parts, cut = list(page.parts), []
+    for place in np.unique(queue[raised]).tolist():
+        part = parts[place]
+        behind = int(offset[raised & (queue == place)].min()) - part.from_offset
+        parts[place] = replace(part, to_offset=part.from_offset + behind - behind % PULL_BATCH_SIZE)
+        cut.append(parts[place])
+    ends = np.array([part.to_offset for part in parts], np.int64)
+    chosen = rows.column("physical_offset").filter(pa.array(matches & (offset < ends[queue])))
+    spark = page.rows.sparkSession
+    let_through = F.broadcast(spark.createDataFrame(pa.table({"physical_offset": chosen})))
+    handed = page.rows.join(let_through, "physical_offset", "left_semi")
+    errors = rows.column("error").drop_null().to_pylist()
+    return FilteredPage(replace(page, parts=parts, rows=handed), cut, errors)
+
+
+def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> ClassFilter:
+    """The filter a subscription names: MODULE:NAME, or a class that the group uploaded for the topic.
+
+    Raises BadInput when there is none.
+    """
+    if ":" in expression:
+        return load_class_filter("--filter", expression)
+    uploaded = _uploaded(at).get((topic, group))
+    if uploaded is None or uploaded.class_name != expression:
+        raise BadInput(
+            f"group {group} has uploaded no class {expression!r} for topic {topic}; name one as MODULE:NAME, or upload it "
+            "with `subscribe --filter-class FILE:CLASS`"
+        )
+    return uploaded.load()
+
+
+def plan_upload(at: Snapshot, uploaded: UploadedClass) -> Plan:
+    """Keep an uploaded class in place of the one the group had for the topic."""
+    known = _uploaded(at)
+    if known.get((uploaded.topic, uploaded.group)) == uploaded:
+        return Plan()
+    known[uploaded.topic, uploaded.group] = uploaded
+    rows = [tuple(getattr(one, name) for name in FILTER_CLASSES.names) for _, one in sorted(known.items())]
+    return Plan(
+        (
+            at.replace(
+                FILTER_CLASSES, at.store.spark.createDataFrame(rows, FILTER_CLASSES.columns).coalesce(1)
+            ),
+        )
+    )
+
+
+def _uploaded(at: Snapshot) -> dict[tuple[str, str], UploadedClass]:
+    rows = at.read(FILTER_CLASSES).collect()  # a row a group and topic that has one
+    return {
+        (row.topic, row.group): UploadedClass(*(row[name] for name in FILTER_CLASSES.names)) for row in rows
+    }

@@ -1,0 +1,163 @@
+"""Class filters: Python of a group's own that sees the whole message (docs/rocketmq/consume-filter-ha.md 4.6).
+
+    class Large:
+        def match(self, message, context) -> bool:
+            return len(message.body) > 1_000
+
+A class lies in a module of the user's, or its source text was uploaded and lies in the store.
+"""
+
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+
+from pipelines.log.message import Message, message_columns, messages_of
+from pipelines.log.python_code import load_function
+from pipelines.store.errors import BadInput
+from pipelines.store.settings import Settings
+
+ERROR_CHARS = 300
+
+
+@dataclass(frozen=True)
+class FilterContext:
+    """What a class filter is told beside the message."""
+
+    group: str
+
+
+class ClassFilter(Protocol):
+    """An object of the user's class."""
+
+    def match(self, message: Message, context: FilterContext) -> bool: ...
+
+
+@dataclass(frozen=True)
+class UploadedClass:
+    """A row of `filter_classes`: source text that a group uploaded for a topic."""
+
+    topic: str
+    group: str
+    class_name: str
+    source: str
+    crc: int
+
+    @classmethod
+    def of(cls, topic: str, group: str, class_name: str, source: str) -> "UploadedClass":
+        """The row for a new upload.
+
+        Raises BadInput when the source has no such filter: what was there before stays.
+        """
+        uploaded = cls(topic, group, class_name, source, source_crc(source))
+        uploaded.load()
+        return uploaded
+
+    def load(self) -> ClassFilter:
+        """Run the source, and make an object of its class.
+
+        Raises BadInput when the source is not the one that was uploaded, does not run, or has no such filter.
+        """
+        found = source_crc(self.source)
+        if found != self.crc:
+            raise BadInput(
+                f"the source of class filter {self.class_name} of group {self.group} has CRC {found}; recorded when it was "
+                f"uploaded is {self.crc}, so it was changed since; upload it again with `subscribe --filter-class`"
+            )
+        return _made(f"class filter {self.class_name}", self._class())
+
+    def _class(self) -> Callable[[], Any]:
+        # Named after its content: two sources must not be taken for one module.
+        module = ModuleType(f"uploaded_class_filter_{self.crc}")
+        sys.modules[module.__name__] = module
+        try:
+            exec(compile(self.source, f"<class filter {self.class_name}>", "exec"), module.__dict__)
+        except Exception as failure:
+            raise BadInput(
+                f"the source of class filter {self.class_name} does not run: {type(failure).__name__}: {failure}; "
+                "mend it and upload it again"
+            ) from failure
+        cloudpickle.register_pickle_by_value(module)  # the workers cannot import it
+        found = getattr(module, self.class_name, None)
+        if not isinstance(found, type):
+            raise BadInput(f"the source of class filter {self.class_name} has no class of that name")
+        return found
+
+
+def load_class_filter(option: str, name: str) -> ClassFilter:
+    """An object of the class `MODULE:NAME`; its module may lie in the current directory.
+
+    option  what the user gave it to, for the error
+
+    Raises BadInput when it cannot be had or is no filter.
+    """
+    return _made(f"{option} {name}", load_function(option, name))
+
+
+def expect_uploads(settings: Settings) -> None:
+    """Raises BadInput for a store that takes no source text: it is code, and would run with the rights of whoever reads."""
+    if not settings["filterSupportUpload"]:
+        raise BadInput(
+            "this store takes no source of class filters (filterSupportUpload is false); name a class as MODULE:NAME, "
+            "or make a store with filterSupportUpload=true"
+        )
+
+
+def source_crc(source: str) -> int:
+    """CRC-32 of a source, without its highest bit, as RocketMQ keeps all of its CRCs (docs/rocketmq/store.md 1.7)."""
+    return zlib.crc32(source.encode()) & 0x7FFFFFFF
+
+
+def verdicts(rows: DataFrame, class_filter: ClassFilter, group: str) -> DataFrame:
+    """Ask a class filter about rows of the log, on the executors.
+
+    Returns `physical_offset`, `match` (boolean) and `error` (string): null where it answered; where it raised, or gave no
+    true or false, `match` is null. One error fails the whole pull (4.6), so that no message is passed over unseen.
+    """
+    context = FilterContext(group)
+
+    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            answers = [_verdict(class_filter, message, context) for message in messages_of(batch)]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "physical_offset": batch.column("physical_offset"),
+                    "match": pa.array([match for match, _ in answers], pa.bool_()),
+                    "error": pa.array([error for _, error in answers], pa.string()),
+                }
+            )
+
+    return rows.select(*message_columns()).mapInArrow(
+        ask, "physical_offset long, match boolean, error string"
+    )
+
+
+def _verdict(
+    class_filter: ClassFilter, message: Message, context: FilterContext
+) -> tuple[bool | None, str | None]:
+    try:
+        match = class_filter.match(message, context)
+    except Exception as failure:
+        return None, f"{type(failure).__name__}: {failure}"[:ERROR_CHARS]
+    if not isinstance(match, bool):
+        # Most likely a forgotten return: taken as no, messages would be passed over.
+        return None, f"match gave {match!r}; expected True or False"[:ERROR_CHARS]
+    return match, None
+
+
+def _made(what: str, make: Callable[[], Any]) -> ClassFilter:
+    try:
+        made = make()
+    except Exception as failure:
+        raise BadInput(
+            f"{what} cannot be made: {type(failure).__name__}: {failure}; expected a class that is made without arguments"
+        ) from failure
+    if not callable(getattr(made, "match", None)):
+        raise BadInput(f"{what} has no method match(self, message, context); a class filter needs it")
+    return made
