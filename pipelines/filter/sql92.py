@@ -55,6 +55,11 @@ JAVA_NUMBER = {
     "double": r"(?s)\A([\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*|.*[0-9].*)\z",
 }
 
+# Null, by a function Spark does not compile into its loop over the rows, and so the filter beside it is compiled apart: in
+# small methods, and what occurs in it twice is computed once. Inside the loop a filter of a dozen terms is one method, too
+# large for the JVM's compiler: 2 M rows took half a minute instead of two seconds.
+COMPILED_APART = "exists(array(0), element -> cast(null AS boolean))"
+
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 SEARCHES = {"CONTAINS": Column.contains, "STARTSWITH": Column.startswith, "ENDSWITH": Column.endswith}
 
@@ -87,7 +92,7 @@ def condition_of(parsed: Node, property_of: Callable[[str], Column]) -> Column:
                  `property_value` of the properties string costs a fraction of making the map first.
     """
     outcome = _Columns(cache(property_of)).outcome(parsed)
-    return F.expr("array(false, true, null, null)")[outcome]
+    return F.coalesce(F.expr("array(false, true, null, null)")[outcome], F.expr(COMPILED_APART))
 
 
 @dataclass(frozen=True)
