@@ -184,6 +184,10 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
         asked.consume_timeout * 60,
         _hook(asked.hook),
     )
+    if takes_a_dataframe(listener.call) and (asked.orderly or asked.batch_size > 1 or asked.hook is not None):
+        raise BadInput(
+            "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it"
+        )
     group = _group(run, asked)
     counts = Counts()
     began = time.monotonic()

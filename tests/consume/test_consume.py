@@ -197,6 +197,8 @@ def test_a_table_listener_says_what_became_of_each_row(
 ) -> None:
     store = life()
     fill(store, "ok", "later", "silent", "ok")
+    table = ("--group", "g", "--topic", "T", "--listener", listeners.name("as_table"))
+    assert "gets a page at once" in store.job("consume", B, *table, "--orderly", exit_status=2).stderr
     consume(store, B, listeners.name("as_table"), consumed=2, failed=2, sent_back=2)
     assert {bytes(row.body) for row in store.rows() if row.purpose == "retry"} == {b"later", b"silent"}
 

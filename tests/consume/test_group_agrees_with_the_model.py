@@ -16,14 +16,14 @@ STEPS = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 4))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance = random.Random(seed)
     listeners = Listeners(tmp_path, monkeypatch)
     store = life(messageDelayLevel="1s 5s 10s 30s 1m 2m")
-    assert store.store.settings.delay_levels_ms == LEVELS_MS
+    assert list(store.store.settings.delay_levels_ms) == LEVELS_MS
     model = GroupModel({queue: [] for queue in [*QUEUES, RETRY]}, most_times=2)
     now, number = B, 0
     for _ in range(STEPS):
