@@ -50,6 +50,7 @@ def test_a_thousand_dispatches_leave_a_dozen_runs_and_write_a_row_a_few_times() 
     assert rewritten < 12 * 100_000
 
 
+@pytest.mark.slow
 def test_merging_keeps_every_row_and_goes_on_after_it(store: Store) -> None:
     for _ in range(3):
         append(store, MESSAGE, MESSAGE)
@@ -85,6 +86,7 @@ def test_a_merge_that_a_dispatch_overtakes_plans_again(store: Store) -> None:
     assert runs_of(store.snapshot(), CONSUME_QUEUE) == [Run(0, 2, 3)]
 
 
+@pytest.mark.slow
 def test_maintain_merges_and_says_how_many_files(commitlake: Callable[..., JobRun], store: Store) -> None:
     for _ in range(3):
         append(store, MESSAGE)

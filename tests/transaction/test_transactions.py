@@ -127,6 +127,7 @@ def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_vectors_34_35_and_37_an_end_settles_the_newest_copy(
     life: Callable[..., Life], answers: None
 ) -> None:
@@ -161,6 +162,7 @@ def test_vectors_34_35_and_37_an_end_settles_the_newest_copy(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life], answers: None) -> None:
     store = life()
     rows = [
