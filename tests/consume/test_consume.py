@@ -127,6 +127,7 @@ def test_a_listener_that_hangs_or_answers_wrongly_holds_nobody_up(
     assert offsets(store) == before
 
 
+@pytest.mark.slow
 def test_an_orderly_queue_waits_at_its_failure_and_goes_on(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_table_listener_says_what_became_of_each_row(
     assert {bytes(row.body) for row in store.rows() if row.purpose == "retry"} == {b"later", b"silent"}
 
 
+@pytest.mark.slow
 def test_filters_select_and_collisions_are_told_apart(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.life import B, Life, lineage, place, raw
 from tests.model.log import read_properties
 
 
+@pytest.mark.slow
 def test_dead_letters_go_back_to_where_they_came_from_once(life: Callable[..., Life]) -> None:
     store = life()
     dead = {"topic": "%DLQ%g", "reconsume_times": 17}

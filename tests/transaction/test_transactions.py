@@ -96,6 +96,7 @@ def test_vectors_30_and_31_a_commit_is_a_message_and_a_mark_once(life: Callable[
     )
 
 
+@pytest.mark.slow
 def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
     life: Callable[..., Life], answers: None
 ) -> None:
