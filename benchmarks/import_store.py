@@ -107,7 +107,6 @@ def main() -> None:
 
 
 def bench(work: Path, log_bytes: int, segment_bytes: int) -> None:
-    from jobs.import_store import WRITE_SETTINGS
     from jobs.session import session
     from pipelines.broker_files.broker_log import BrokerLog
     from pipelines.broker_files.directory import BrokerDirectory
@@ -120,8 +119,6 @@ def bench(work: Path, log_bytes: int, segment_bytes: int) -> None:
     messages = write_log(broker, log_bytes, segment_bytes)
     files = sorted((broker / "commitlog").iterdir())
     spark = session("import_store benchmark")
-    for name, value in WRITE_SETTINGS.items():
-        spark.conf.set(name, value)
     print(
         f"{messages:,} messages of {log_bytes / messages:.0f} bytes, {len(files)} segments of {segment_bytes:,} bytes"
     )
