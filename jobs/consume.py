@@ -33,7 +33,15 @@ from pipelines.consume.offsets import (
     read_in_flight,
     read_offsets,
 )
-from pipelines.consume.pages import MESSAGES_OF_A_PAGE, Page, Part, cut_to, next_parts, read_page
+from pipelines.consume.pages import (
+    ENTRIES_OF_A_PAGE,
+    MESSAGES_OF_A_PAGE,
+    Page,
+    Part,
+    cut_to,
+    next_parts,
+    read_page,
+)
 from pipelines.consume.subscriptions import (
     CLASS,
     TAG,
@@ -273,9 +281,9 @@ class Reader:
             )
             if left == 0 or out_of_time:
                 return
-            # Without a filter as many as are wanted; with one, how many must be looked at is not known.
-            exactly = left is not None and self.selection.is_all
-            size = min(left or 0, MESSAGES_OF_A_PAGE) if exactly else MESSAGES_OF_A_PAGE
+            size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
+            if left is not None and self.selection.is_all:
+                size = min(left, size)  # with a filter, how many must be looked at is not known
             parts = next_parts(positions, ends, generations, size)
             if not parts:
                 return

@@ -20,6 +20,8 @@ from schemas import COMMITLOG, CONSUME_QUEUE
 
 # Read before progress is recorded: what a killed run hands over again.
 MESSAGES_OF_A_PAGE = 500_000
+# Looked at in the consume queue for a list of tags, which leaves most out: some twenty bytes for each that is left.
+ENTRIES_OF_A_PAGE = 2_000_000
 
 
 @dataclass(frozen=True)
