@@ -37,9 +37,5 @@ COMMITLOG = Table(
         "physical_offset", "topic", "queue_id", "queue_offset", "store_timestamp",
         "append_seq", "append_id", "due_ms", "source_offset", "origin_offset", "claim",
     ),
-    properties={
-        "delta.appendOnly": "true",
-        # Small commits are many; a reader replays at most this many files of the transaction log.
-        "delta.checkpointInterval": "20",
-    },
+    properties={"delta.appendOnly": "true"},
 )  # fmt: skip

@@ -96,7 +96,7 @@ def plan_upload(at: Snapshot, uploaded: UploadedClass) -> Plan:
 
 
 def _uploaded(at: Snapshot) -> dict[tuple[str, str], UploadedClass]:
-    rows = at.read(FILTER_CLASSES).collect()  # a row a group and topic that has one
     return {
-        (row.topic, row.group): UploadedClass(*(row[name] for name in FILTER_CLASSES.names)) for row in rows
+        (row.topic, row.group): UploadedClass(*(row[name] for name in FILTER_CLASSES.names))
+        for row in at.rows(FILTER_CLASSES)
     }

@@ -3,7 +3,7 @@
 docs/rocketmq/consume-filter-ha.md 2.1 and 4.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 
 from pyspark.sql import Column
@@ -37,8 +37,7 @@ class Subscription:
 
 def read_subscriptions(at: Snapshot) -> list[Subscription]:
     """All of them; a row a group and topic."""
-    rows = at.read(SUBSCRIPTIONS).collect()
-    return [Subscription(*(row[name] for name in SUBSCRIPTIONS.names)) for row in rows]
+    return [Subscription(*(row[name] for name in SUBSCRIPTIONS.names)) for row in at.rows(SUBSCRIPTIONS)]
 
 
 def plan_subscribe(at: Snapshot, subscription: Subscription) -> Plan:
@@ -50,7 +49,7 @@ def plan_subscribe(at: Snapshot, subscription: Subscription) -> Plan:
     before = known.get((subscription.group, subscription.topic))
     known[subscription.group, subscription.topic] = subscription
     count = sum(group == subscription.group for group, _ in known)
-    if before is not None and astuple(before)[:4] == astuple(subscription)[:4]:
+    if before is not None and replace(before, sub_version=subscription.sub_version) == subscription:
         return Plan((), {"subscriptions": count})
     rows = at.store.spark.createDataFrame(
         [astuple(one) for _, one in sorted(known.items())], SUBSCRIPTIONS.columns

@@ -4,7 +4,7 @@ Each derived table follows whole appends, by their number, and covers the greate
 its row in `progress`. Rows are written first and progress last, so a run cut short is simply run again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -21,7 +21,7 @@ from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan, Write
-from pipelines.store.progress import covered_by, progress_write
+from pipelines.store.progress import covered_by_each, progress_write
 from pipelines.store.snapshot import Snapshot
 from schemas import (
     CLAIMS,
@@ -59,7 +59,7 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     # between instead of replacing more by less.
     for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
         at.version(table)
-    followed = covered_by(at, DERIVED)
+    followed = covered_by_each(at)
     last_append = at.number(COMMITLOG)
     if rebuild:
         writes = [
@@ -99,7 +99,7 @@ def survey(log: DataFrame) -> NewRows:
     )
 
 
-def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: dict[str, int]) -> list[Write]:
+def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, int]) -> list[Write]:
     """Writes of what is new; tables for which nothing is get none."""
     writes: list[Write] = []
     # One span of appends for all, unless an earlier run ended between two tables.

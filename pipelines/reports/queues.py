@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.dispatch.entries import has_queue_entry
 from pipelines.store.errors import BadInput
 from pipelines.store.head import LogHead, read_head
 from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, TOPICS, Table
+from pipelines.store.topics import read_topics
+from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, Table
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,7 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
     if followed is not None:
         # The first message of a queue that dispatch has not seen is where the queue ends for now.
         is_asked = F.col("topic").isin(*sorted({topic for topic, _ in queues}))
-        has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
-        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & is_asked & has_a_place)
+        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & is_asked & has_queue_entry())
         # A row a queue.
         for row in waiting.groupBy("topic", "queue_id").agg(F.min("queue_offset").alias("first")).collect():
             ends[row.topic, row.queue_id] = row["first"]
@@ -84,12 +85,12 @@ def is_up_to_date(at: Snapshot) -> bool:
 
 def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:
     """Raises BadInput for a topic that is neither configured nor has ever had a message."""
-    if not at.read(TOPICS).where(F.col("topic") == topic).isEmpty():
-        return
-    known = {name for name, _ in (head or read_head(at)).next_queue_offsets}
+    known = {*read_topics(at)}
     if topic in known:
         return
-    known |= {row.topic for row in at.read(TOPICS).select("topic").collect()}
+    known |= {name for name, _ in (head or read_head(at)).next_queue_offsets}
+    if topic in known:
+        return
     nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)
     hint = f"; did you mean {nearest[0]}?" if nearest else "; `commitlake topics list` shows what there is"
     raise BadInput(f"no topic {topic!r} in this store{hint}")
@@ -99,13 +100,8 @@ def _expect_queue(at: Snapshot, head: LogHead, topic: str, queue_id: int) -> Non
     if (topic, queue_id) in head.next_queue_offsets:
         return
     expect_topic(at, topic, head)
-    configured = (
-        at.read(TOPICS)
-        .where(F.col("topic") == topic)
-        .agg(F.max(F.greatest("read_queue_nums", "write_queue_nums")))
-        .first()
-    )
-    queues = (configured[0] if configured is not None else None) or 0
+    configured = read_topics(at).get(topic)
+    queues = max(configured.read_queue_nums, configured.write_queue_nums) if configured is not None else 0
     if not 0 <= queue_id < queues:
         used = sorted(found for name, found in head.next_queue_offsets if name == topic)
         have = f"queues 0 to {queues - 1}" if queues else f"queues {', '.join(map(str, used)) or 'none'}"

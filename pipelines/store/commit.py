@@ -98,11 +98,11 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         write.rows.select(*write.table.names)
         .write.format("delta")
         .mode("append" if write.replace_where is None else "overwrite")
-        .option("txnAppId", app_id(write.table, write.key))
-        .option("txnVersion", write.number)
         .option("userMetadata", token)
         .options(**write.options)
     )
+    if write.number is not None:
+        writer = writer.option("txnAppId", app_id(write.table, write.key)).option("txnVersion", write.number)
     if write.replace_where not in (None, "true"):
         writer = writer.option("replaceWhere", write.replace_where)
     try:
@@ -122,6 +122,8 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
 
 
 def _expect_head(store: Store, write: Write) -> None:
+    if write.after is None:
+        return
     found = store.delta(write.table).update().number(app_id(write.table, write.key))
     if found != write.after:
         raise HeadMoved(

@@ -8,6 +8,7 @@ this module does, through the JVM; nothing else in the project touches Delta's i
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -82,6 +83,12 @@ class DeltaSnapshot:
     def version(self) -> int:
         return int(self._snapshot.version())
 
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        """What no other table and no other version has, also where a directory was removed and made anew."""
+        written_ms = self._snapshot.logSegment().lastCommitFileModificationTimestamp()
+        return str(self._snapshot.metadata().id()), self.version, int(written_ms)
+
     def files(self, spark: SparkSession) -> DataFrame:
         """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues), …"""
         return DataFrame(self._snapshot.allFiles().toDF(), spark)
@@ -92,8 +99,26 @@ class DeltaSnapshot:
 
     def number(self, app_id: str) -> int:
         """The last number committed under `app_id`; -1 before the first."""
+        known = self._known_numbers
+        if known is not None:
+            return known.get(app_id, -1)
         stored = self._snapshot.transactions().get(app_id)
         return int(stored.get()) if stored.isDefined() else -1
+
+    @cached_property
+    def _known_numbers(self) -> dict[str, int] | None:
+        """All numbers, where the version's checksum file has them: asking the snapshot itself replays the table's log.
+
+        Delta writes them there while they are a hundred at most.
+        """
+        checksum = self._snapshot.checksumOpt()
+        known = checksum.get().setTransactions() if checksum.isDefined() else None
+        if known is None or not known.isDefined():
+            return None
+        numbered = known.get()
+        return {
+            numbered.apply(place).appId(): numbered.apply(place).version() for place in range(numbered.size())
+        }
 
 
 def _commit_info(version: int, lines: Iterator[str]) -> CommitInfo:

@@ -11,4 +11,4 @@ IMPORT_PREFIX = "import:"
 
 def read_floors(at: Snapshot) -> Mapping[str, int]:
     """Follower -> position, a row a delay level and a few more; empty for a store that no broker was imported into."""
-    return at.once("floors", lambda: {row.follower: row.position for row in at.read(FLOORS).collect()})
+    return {row.follower: row.position for row in at.rows(FLOORS)}

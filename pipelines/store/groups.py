@@ -64,8 +64,7 @@ def group_name_complaint(name: str | None) -> str | None:
 
 def read_groups(at: Snapshot) -> Groups:
     """All groups by name."""
-    rows = at.read(SUBSCRIPTION_GROUPS).collect()
-    return {row.group: SubscriptionGroupConfig.of_row(row.asDict()) for row in rows}
+    return {row.group: SubscriptionGroupConfig.of_row(row.asDict()) for row in at.rows(SUBSCRIPTION_GROUPS)}
 
 
 def plan_create_group(at: Snapshot, config: SubscriptionGroupConfig) -> Plan:

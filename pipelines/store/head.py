@@ -49,13 +49,13 @@ class LogHead:
 
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any."""
-    return at.once("head", lambda: _read_head(at))
+    # Bounds are pinned before the log: they may be older than the log, never newer.
+    return at.once("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
 
 def _read_head(at: Snapshot) -> LogHead:
-    at.number(QUEUE_BOUNDS)  # pinned before the log: bounds may be older than the log, never newer
     # A row a queue, and two for the log: a few bytes each.
-    found = at.read(QUEUE_BOUNDS).collect()
+    found = at.rows(QUEUE_BOUNDS)
     bounds_append_seq = max((row.append_seq for row in found), default=-1)
     bounds = [(row.topic, row.queue_id, row.min_offset, row.next_offset) for row in found]
     append_seq = at.number(COMMITLOG)

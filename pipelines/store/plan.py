@@ -11,11 +11,12 @@ from schemas import Table
 
 @dataclass(frozen=True)
 class Write:
-    """Rows for one table, in one Delta commit with the number `after` + 1.
+    """Rows for one table, in one Delta commit, with the number `after` + 1 where commits are numbered.
 
     table          where the rows go
     rows           the rows, with the table's columns
-    after          the last commit number in the snapshot the plan was made from; -1 before the first
+    after          the last commit number in the snapshot the plan was made from; -1 before the first; None for rows that
+                   follow from nothing in their table and may come in any order
     base_version   the table's version in that snapshot
     replace_where  None adds the rows; a predicate puts them in the place of the rows it matches
     key            numbers the commits of this key apart from the rest of the table
@@ -25,7 +26,7 @@ class Write:
 
     table: Table
     rows: DataFrame
-    after: int
+    after: int | None
     base_version: int
     replace_where: str | None = None
     key: str = ""
@@ -33,8 +34,8 @@ class Write:
     options: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def number(self) -> int:
-        return self.after + 1
+    def number(self) -> int | None:
+        return None if self.after is None else self.after + 1
 
 
 @dataclass(frozen=True)

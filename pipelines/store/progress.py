@@ -1,6 +1,6 @@
 """Progress: how far a follower of the log has come."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -13,19 +13,23 @@ from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
 def covered(at: Snapshot, table: Table) -> int:
     """The last append of the log that a derived table has followed; -1 before the first."""
-    # Of all at once: who asks for one asks for others, and one query costs as much as four.
-    return at.once("covered", lambda: covered_by(at, DERIVED))[table.name]
+    return covered_by_each(at)[table.name]
 
 
-def covered_by(at: Snapshot, tables: Iterable[Table]) -> dict[str, int]:
-    """The last append of the log that each derived table has followed; -1 before the first.
+def covered_by_each(at: Snapshot) -> Mapping[str, int]:
+    """The last append of the log that each derived table has followed, by its name; -1 before the first.
 
     The greater of what `progress` remembers and what the table's rows say: an append may give it no rows, and a run may
     end before it records its progress. Rows are asked only where there is something left to follow, all in one query.
     """
-    remembered = read_progress(at)  # pinned before the tables: a cache may be behind them, never ahead
-    followed = {table.name: remembered.get(table.name, -1) for table in tables}
-    behind = [table for table in tables if followed[table.name] < at.number(COMMITLOG)]
+    # Progress is pinned before the tables: a cache may be behind them, never ahead.
+    return at.once("covered", (PROGRESS, *DERIVED, COMMITLOG), lambda: _covered_by_each(at))
+
+
+def _covered_by_each(at: Snapshot) -> Mapping[str, int]:
+    remembered = read_progress(at)
+    followed = {table.name: remembered.get(table.name, -1) for table in DERIVED}
+    behind = [table for table in DERIVED if followed[table.name] < at.number(COMMITLOG)]
     if behind:
         # A row a table.
         for name, append_seq in reduce(
@@ -41,7 +45,7 @@ def _greatest(at: Snapshot, table: Table) -> DataFrame:
 
 def read_progress(at: Snapshot) -> dict[str, int]:
     """What is remembered of every follower; a row each."""
-    return at.once("progress", lambda: {row.follower: row.append_seq for row in at.read(PROGRESS).collect()})
+    return {row.follower: row.append_seq for row in at.rows(PROGRESS)}
 
 
 def progress_write(at: Snapshot, followed: Mapping[str, int]) -> Write:

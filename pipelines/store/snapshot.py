@@ -1,9 +1,9 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from pipelines.store.delta import DeltaSnapshot
 from pipelines.store.plan import Write
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+# A run asks again and again for the same small things (topics, the log's head), and tables seldom change in between:
+# looking whether they have takes a tenth of the time of a query. The last answer is kept.
+_found: dict[tuple[str, ...], tuple[tuple[Any, ...], Any]] = {}
 
 
 class Snapshot:
@@ -26,7 +30,6 @@ class Snapshot:
     def __init__(self, store: "Store") -> None:
         self.store = store
         self._pinned: dict[str, DeltaSnapshot] = {}
-        self._known: dict[str, Any] = {}
 
     def version(self, table: Table) -> int:
         """The version of the table that this snapshot reads."""
@@ -41,6 +44,10 @@ class Snapshot:
         reader = self.store.spark.read.format("delta").option("versionAsOf", self.version(table))
         return reader.load(self.store.path(table))
 
+    def rows(self, table: Table) -> Sequence[Row]:
+        """All rows of a table of settings, topics or the like, which fit the driver."""
+        return self.once("rows", (table,), lambda: tuple(self.read(table).collect()))
+
     def files(self, table: Table) -> DataFrame:
         """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON), …"""
         return self._pin(table).files(self.store.spark)
@@ -48,16 +55,26 @@ class Snapshot:
     def file_count(self, table: Table) -> int:
         return self._pin(table).file_count
 
-    def once(self, name: str, find_out: Callable[[], T]) -> T:
-        """What is asked several times of the same pinned versions, found out once."""
-        if name not in self._known:
-            self._known[name] = find_out()
-        found: T = self._known[name]
-        return found
+    def once(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
+        """What follows from these versions of tables and nothing else: found out once, for other snapshots too.
+
+        Tables that are not pinned yet are pinned in the order given.
+        """
+        versions = tuple(self._pin(table).identity for table in tables)
+        place = (self.store.uri, name, *(table.name for table in tables))
+        known, found = _found.get(place, ((), None))
+        if known != versions:
+            found = find_out()
+            _found[place] = versions, found
+        return cast(T, found)
 
     def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
         """A write that adds rows, valid only while this snapshot's number of the table is the newest."""
         return Write(table, rows, self.number(table, key), self.version(table), None, key, may_lose)
+
+    def note(self, table: Table, rows: DataFrame) -> Write:
+        """A write that adds rows to a table from which nothing is planned: no other writer can be in its way."""
+        return Write(table, rows, None, self.version(table))
 
     def replace(
         self,

@@ -241,7 +241,7 @@ def _check_attribute(name: str, value: str | None) -> None:
 
 def read_topics(at: Snapshot) -> Topics:
     """All topics by name. A broker has thousands at most, so they fit the driver."""
-    return {row.topic: TopicConfig.of_row(row.asDict()) for row in at.read(TOPICS).collect()}
+    return {row.topic: TopicConfig.of_row(row.asDict()) for row in at.rows(TOPICS)}
 
 
 def plan_create_topic(at: Snapshot, config: TopicConfig) -> Plan:
