@@ -108,6 +108,7 @@ def _as_text(field: T.StructField) -> Column:
 
 def _each(rows: DataFrame, limit: int | None, write: Callable[[Row], Any]) -> Shown:
     count = 0
+    # Two partitions at a time, whatever the number of rows.
     for row in rows.toLocalIterator(prefetchPartitions=True):
         if count == limit:
             return Shown(count, was_cut=True)
@@ -122,6 +123,7 @@ def _print_tables(rows: DataFrame, limit: int | None) -> Shown:
     names = rows.columns
     are_numbers = [isinstance(field.dataType, T.NumericType) for field in rows.schema]
     are_texts = [not isinstance(field.dataType, T.NumericType | T.TimestampType) for field in rows.schema]
+    # As above: two partitions at a time.
     found = rows.select(*(_shortened_in_spark(field) for field in rows.schema)).toLocalIterator(
         prefetchPartitions=True
     )

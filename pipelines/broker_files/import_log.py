@@ -280,6 +280,7 @@ def _consumer_offsets(at: Snapshot, config: BrokerConfig, now_ms: int) -> Write 
 def _clustering_offsets(at: Snapshot) -> list[Row]:
     if at.number(CONSUMER_OFFSETS) < 0:
         return []
+    # A row a group and queue, as in the broker's own file.
     return at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
 
 

@@ -76,6 +76,7 @@ def read_queue_bounds(
     rows = spark.range(len(queues)).mapInArrow(
         look, "topic string, queue_id int, min_offset long, next_offset long, last_end long"
     )
+    # A row a queue.
     return [QueueBounds(*row) for row in rows.collect()]
 
 

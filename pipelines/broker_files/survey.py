@@ -86,6 +86,7 @@ def survey_segments(
                 yield pa.RecordBatch.from_pydict({"number": [number], "survey": [text]})
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
+    # A row a segment.
     found = numbers.mapInArrow(look, "number long, survey string").collect()
     return [Survey.of_json(row.survey) for row in sorted(found, key=lambda row: row.number)]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.status import ConsumeContext, ConsumeMessageContext, ConsumeStatus
@@ -213,7 +213,7 @@ class _Rows:
         return self.rows.select(*table.names)
 
 
-def _page_columns() -> list[Any]:
+def _page_columns() -> list[Column]:
     return [F.col("queue"), F.col("segment"), *message_columns()]
 
 

@@ -14,7 +14,9 @@ from pyspark.sql import types as t
 
 from pipelines.consume.offsets import Queue
 from pipelines.consume.subscriptions import Selection
+from pipelines.dispatch.entries import has_queue_entry
 from pipelines.log.claims import Span, claims_taken, lies_in, spans_of, spans_of_offsets
+from pipelines.retry.send_back import claim_of, claim_prefix
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE
 
@@ -87,15 +89,14 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
         rows = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
     else:
         spans = spans_of(entries, "physical_offset")
-        has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
         rows = _in_ranges(
-            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_a_place), parts, ranges
+            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts, ranges
         )
     rows = rows.where(selection.of_row())
     taken = _sent_back(at, group, spans)
     if not taken.num_rows:
         return Page(parts, rows)
-    claim = F.concat(F.lit(f"group:{group}#"), F.col("generation").cast("string"))
+    claim = claim_of(group, F.col("generation"))
     mine = F.broadcast(at.store.spark.createDataFrame(taken))
     is_taken = (F.col("physical_offset") == mine["taken_offset"]) & (claim == mine["taken_claim"])
     already = rows.join(mine, is_taken, "left_semi").count()
@@ -122,8 +123,8 @@ def cut_to(page: Page, messages: int) -> Sequence[Part]:
 
 def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
     """`taken_offset` and `taken_claim` of rows in the spans that the group has sent back."""
-    prefix = f"group:{group}#"
-    claims = claims_taken(at).where(lies_in("source_offset", spans) & F.col("claim").startswith(prefix))
+    is_the_groups = F.col("claim").startswith(claim_prefix(group))
+    claims = claims_taken(at).where(lies_in("source_offset", spans) & is_the_groups)
     return claims.select(
         F.col("source_offset").alias("taken_offset"), F.col("claim").alias("taken_claim")
     ).toArrow()

@@ -4,12 +4,12 @@ A broker knows tags only as hashes, in its consume queue; the client then compar
 """
 
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.filter.errors import FilterSyntaxError
+from pipelines.log.hashing import java_hash_of
 
 ALL = "*"
 SEPARATOR = "||"
@@ -46,7 +46,7 @@ class TagFilter:
     @property
     def codes(self) -> frozenset[int]:
         """What the consume queue has of the tags: the hash of each."""
-        return frozenset(map(java_hash, self.tags))
+        return frozenset(map(java_hash_of, self.tags))
 
     def matches_code(self, tags_code: Column) -> Column:
         """Whether an entry of the consume queue may be asked for: different tags can have one hash.
@@ -66,16 +66,3 @@ class TagFilter:
         if self.matches_all:
             return F.lit(True)
         return F.coalesce(tags.isin(sorted(self.tags)), F.lit(False))
-
-
-def java_hash(text: str) -> int:
-    """String.hashCode: over UTF-16 units, as a signed 32-bit number (docs/rocketmq/store.md, conventions).
-
-    >>> java_hash("Aa"), java_hash("BB"), java_hash("polygenelubricants")
-    (2112, 2112, -2147483648)
-    """
-    units = text.encode("utf-16-be", "surrogatepass")
-    code = reduce(
-        lambda sum, unit: 31 * sum + int.from_bytes(unit), zip(units[::2], units[1::2], strict=True), 0
-    )
-    return (code + 2**31) % 2**32 - 2**31

@@ -18,6 +18,19 @@ def java_hash(text: Column) -> Column:
     return F.when(is_ascii, _sum_of_31(text)).when(text.isNotNull(), _sum_of_31(_utf16_units(text)))
 
 
+def java_hash_of(text: str) -> int:
+    """String.hashCode: over UTF-16 units, as a signed 32-bit number (docs/rocketmq/store.md, conventions).
+
+    >>> java_hash_of("Aa"), java_hash_of("BB"), java_hash_of("polygenelubricants")
+    (2112, 2112, -2147483648)
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) % 2**32
+    return (code + 2**31) % 2**32 - 2**31
+
+
 def _utf16_units(text: Column) -> Column:
     """The UTF-16 units of a string that is not empty, array<int>; a character beyond the 65,536 first has two."""
     digits = F.hex(F.encode(text, "UTF-16BE"))  # four to a unit

@@ -12,6 +12,8 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.dispatch.entries import is_indexed
+from pipelines.log.hashing import java_hash_of
 from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
 from pipelines.store.errors import BadInput
@@ -100,8 +102,7 @@ def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
     if followed is None:
         return found
     # A rolled back half is not indexed either.
-    is_indexed = F.col("sys_flag").bitwiseAND(0xC) != 0xC
-    return found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed & has_key))
+    return found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed() & has_key))
 
 
 def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
@@ -148,9 +149,5 @@ def key_hash(topic: str, key: str) -> int:
     >>> key_hash("T", "k1")
     2539445
     """
-    code = 0
-    units = f"{topic}#{key}".encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
-    signed = code - (1 << 32) if code >= 1 << 31 else code
-    return 0 if signed == -(1 << 31) else abs(signed)
+    code = java_hash_of(f"{topic}#{key}")
+    return 0 if code == -(1 << 31) else abs(code)

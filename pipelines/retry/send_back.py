@@ -43,8 +43,13 @@ REQUEST_COLUMNS: Mapping[str, str] = {
 }
 
 
+def claim_prefix(group: str) -> str:
+    """What every claim of a group begins with; the generation follows."""
+    return f"group:{group}#"
+
+
 def claim_of(group: str, generation: Column) -> Column:
-    return F.concat(F.lit(f"group:{group}#"), generation.cast("string"))
+    return F.concat(F.lit(claim_prefix(group)), generation.cast("string"))
 
 
 def plan_group(at: Snapshot, group: str) -> Plan:

@@ -5,7 +5,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.filter import FilterSyntaxError
-from pipelines.filter.tags import TagFilter, java_hash
+from pipelines.filter.tags import TagFilter
+from pipelines.log.hashing import java_hash_of
 from tests.model import log as model
 
 pytestmark = pytest.mark.quick
@@ -45,7 +46,7 @@ def test_nothing_but_separators_is_refused(expression: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "Aa", "BB", "TagA", "文", "😀", "polygenelubricants"])
 def test_the_hash_is_javas(text: str) -> None:
-    assert java_hash(text) == model.java_hash(text)
+    assert java_hash_of(text) == model.java_hash(text)
 
 
 def test_the_queue_matches_by_hash_and_the_message_by_its_tag(spark: SparkSession) -> None:
@@ -55,7 +56,7 @@ def test_the_queue_matches_by_hash_and_the_message_by_its_tag(spark: SparkSessio
             ("Aa", 2112),
             ("BB", 2112),  # the same hash
             ("polygenelubricants", -(2**31)),
-            ("TagA", java_hash("TagA")),
+            ("TagA", java_hash_of("TagA")),
             (None, 0),
             (None, 2**32 + 2112),  # a delivery time, of which a broker compares the lower half
         ],
@@ -75,6 +76,6 @@ def test_the_queue_matches_by_hash_and_the_message_by_its_tag(spark: SparkSessio
 @pytest.mark.parametrize(("expression", "matches"), [("*", True), ("  ", False)])
 def test_all_and_nothing(spark: SparkSession, expression: str, matches: bool) -> None:
     asked = TagFilter.parse(expression)
-    rows = spark.createDataFrame([("TagA", java_hash("TagA")), (None, 0)], "tags string, tags_code long")
+    rows = spark.createDataFrame([("TagA", java_hash_of("TagA")), (None, 0)], "tags string, tags_code long")
     matched = rows.select(asked.matches_code(F.col("tags_code")), asked.matches_tags(F.col("tags")))
     assert [tuple(row) for row in matched.collect()] == [(matches, matches)] * 2

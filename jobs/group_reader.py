@@ -1,0 +1,319 @@
+"""How a consumer group reads: one client's queues, page by page."""
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.job import Run
+from pipelines.consume.class_pages import FilteredPage, filtered_by_class
+from pipelines.consume.failures import plan_failures
+from pipelines.consume.listening import (
+    Listener,
+    handed_over,
+    handed_over_as_dataframe,
+    handed_over_in_order,
+    takes_a_dataframe,
+)
+from pipelines.consume.offset_files import read_offsets as read_offsets_file
+from pipelines.consume.offset_files import write_offsets as write_offsets_file
+from pipelines.consume.offsets import (
+    Offset,
+    Queue,
+    Reached,
+    plan_commit,
+    plan_in_flight,
+    read_in_flight,
+    read_offsets,
+)
+from pipelines.consume.pages import (
+    ENTRIES_OF_A_PAGE,
+    MESSAGES_OF_A_PAGE,
+    Page,
+    Part,
+    cut_to,
+    next_parts,
+    read_page,
+)
+from pipelines.consume.subscriptions import (
+    Selection,
+)
+from pipelines.filter.class_filters import ClassFilter
+from pipelines.reports.offset_by_time import offset_by_time
+from pipelines.reports.queues import read_queues
+from pipelines.retry.send_back import plan_group_topics
+from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.snapshot import Snapshot
+
+SUSPEND_MS = 1_000
+
+
+class Model(StrEnum):
+    clustering = "clustering"
+    broadcasting = "broadcasting"
+
+
+class From(StrEnum):
+    first = "first"
+    last = "last"
+    timestamp = "timestamp"
+
+
+class ReadFrom(StrEnum):
+    memory = "memory"
+    store = "store"
+    both = "both"
+
+
+@dataclasses.dataclass
+class Options:
+    """How a group reads, as the command says it."""
+
+    group: str
+    topic: str | None = None
+    listener: str = ""
+    filter_type: str | None = None
+    filter: str | None = None
+    model: Model = Model.clustering
+    client_id: str | None = None
+    clients: Sequence[str] = ()
+    strategy: str = "AVG"
+    from_: From = From.first
+    timestamp: int | None = None
+    max_messages: int | None = None
+    max_seconds: float | None = None
+    batch_size: int = 1
+    orderly: bool = False
+    consume_timeout: float = 15.0
+    max_reconsume_times: int | None = None
+    hook: str | None = None
+    offsets_file: str | None = None
+    read_from: ReadFrom = ReadFrom.both
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model == Model.broadcasting
+
+
+@dataclasses.dataclass
+class Counts:
+    """What came of a run's messages, and what went wrong, by how often."""
+
+    handed: int = 0
+    failed: int = 0
+    sent_back: int = 0
+    dead_lettered: int = 0
+    dropped: int = 0
+    filtered: int = 0
+    unfiltered: int = 0  # a class filter raised
+    errors: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def note(self, error: str, times: int = 1) -> None:
+        self.errors[error] = self.errors.get(error, 0) + times
+
+    def result(self) -> dict[str, Any]:
+        return {
+            "consumed": self.handed - self.failed,
+            "failed": self.failed + self.unfiltered,
+            "sent_back": self.sent_back,
+            "dead_lettered": self.dead_lettered,
+            "dropped": self.dropped,
+            "filtered": self.filtered,
+        }
+
+
+@dataclasses.dataclass
+class Reader:
+    """One client, reading its queues page by page."""
+
+    run: Run
+    asked: Options
+    group: SubscriptionGroupConfig
+    listener: Listener
+    selection: Selection
+    class_filter: ClassFilter | None
+    client_id: str
+    queues: Sequence[Queue]
+    counts: Counts
+    began: float
+
+    def read(self) -> None:
+        """Hand over what the queues hold now, record how far it came, and send back what failed."""
+        at = self.run.store.snapshot()
+        bounds = read_queues(at, self.queues)
+        ends = {queue: each.max_offset for queue, each in bounds.items()}
+        known = self._known(at)
+        positions = {}
+        for queue, each in bounds.items():
+            offset = None if self.asked.read_from == ReadFrom.memory else known.get(queue)
+            start = offset.next_offset if offset is not None else self._first(at, queue, bounds)
+            positions[queue] = min(max(start, each.min_offset), each.max_offset)
+        generations = {queue: offset.generation for queue, offset in known.items()}
+        waiting = read_in_flight(at, self.asked.group) if self.asked.orderly else {}
+        for queue, (_, _, due_ms) in waiting.items():
+            if due_ms > self.run.now_ms and queue in positions:
+                ends[queue] = positions[queue]  # its turn has not come
+        # Recorded also where nothing is read: a group that begins at the end begins there once (2.2).
+        begun = [
+            Reached(queue, start, generations.get(queue, 0))
+            for queue, start in positions.items()
+            if queue not in known or start > known[queue].next_offset
+        ]
+        if begun:
+            self._record(begun)
+        while True:
+            left = None if self.asked.max_messages is None else self.asked.max_messages - self.counts.handed
+            out_of_time = (
+                self.asked.max_seconds is not None and time.monotonic() - self.began >= self.asked.max_seconds
+            )
+            if left == 0 or out_of_time:
+                return
+            size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
+            if left is not None and self.selection.is_all:
+                size = min(left, size)  # with a filter, how many must be looked at is not known
+            parts = next_parts(positions, ends, generations, size)
+            if not parts:
+                return
+            page = read_page(at, parts, self.asked.group, self.selection)
+            if left is not None:
+                cut = cut_to(page, left)
+                if cut != parts:
+                    page = read_page(at, cut, self.asked.group, self.selection)
+            reached, stopped = self._hand_over(self._filtered(page), waiting)
+            for queue in stopped:
+                ends[queue] = reached[queue]
+            positions |= reached
+
+    def _filtered(self, page: Page) -> FilteredPage:
+        """The page as the group's class filter leaves it, if it has one."""
+        if self.class_filter is None:
+            return FilteredPage(page)
+        return filtered_by_class(page, self.class_filter, self.asked.group, self.selection.retry_topic)
+
+    def _hand_over(
+        self, filtered: FilteredPage, waiting: Mapping[Queue, tuple[int, int, int]]
+    ) -> tuple[dict[Queue, int], list[Queue]]:
+        """Hand a page over and settle what came of it; how far each queue has come, and which have stopped."""
+        page, parts = filtered.page, filtered.page.parts
+        for error in filtered.errors:
+            self.counts.unfiltered += 1
+            self.counts.note(f"class filter: {error}")
+        outcomes = self._ask(page, waiting)
+        failed = outcomes.filter(outcomes.column("source_offset").is_valid())
+        is_suspended = pc.fill_null(failed.column("is_suspended"), False)
+        suspended, given_back = failed.filter(is_suspended), failed.filter(pc.invert(is_suspended))
+        for error in failed.column("error").drop_null().value_counts().to_pylist():
+            self.counts.note(error["values"], error["counts"])
+        reached = {part.queue: part.to_offset for part in parts}
+        for row in suspended.group_by("queue").aggregate([("queue_offset", "min")]).to_pylist():
+            reached[parts[row["queue"]].queue] = row["queue_offset_min"]
+        suspending = [parts[place].queue for place in suspended.column("queue").unique().to_pylist()]
+        handed = pc.sum(outcomes.column("handed")).as_py() or 0
+        examined = sum(reached[part.queue] - part.from_offset for part in parts)
+        self.counts.handed += handed
+        self.counts.failed += failed.num_rows
+        self.counts.filtered += examined - (handed - suspended.num_rows) - page.already
+        if given_back.num_rows and not self.asked.is_broadcasting:
+            self._send_back(given_back, parts)
+        if self.asked.orderly:
+            self._record_waiting(parts, reached, suspending, waiting)
+        self._record(
+            [Reached(part.queue, reached[part.queue], part.generation, self.asked.orderly) for part in parts]
+        )
+        return reached, [*suspending, *(part.queue for part in filtered.stopped)]
+
+    def _ask(self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]) -> pa.Table:
+        retry_topic = self.selection.retry_topic
+        if takes_a_dataframe(self.listener.call):
+            return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
+        if not self.asked.orderly:
+            return handed_over(page.rows, self.listener, retry_topic).toArrow()
+        tries = {
+            place: waiting[part.queue][:2] for place, part in enumerate(page.parts) if part.queue in waiting
+        }
+        limit = self.group.retry_max_times
+        return handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit).toArrow()
+
+    def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+        if self.group.retry_queue_nums > 0:
+            self.run.commit(lambda at: plan_group_topics(at, self.group))
+        more = True
+        while more:
+            plan = partial(
+                plan_failures,
+                failed=failed,
+                parts=parts,
+                group=self.group,
+                now_ms=self.run.now_ms,
+                append_id=self.run.run_id,
+            )
+            result = self.run.commit(plan).result
+            self.counts.sent_back += result["sent_back"]
+            self.counts.dead_lettered += result["dead_lettered"]
+            self.counts.dropped += result["dropped"]
+            more = result["more"]
+
+    def _record_waiting(
+        self,
+        parts: Sequence[Part],
+        reached: Mapping[Queue, int],
+        stopped: Sequence[Queue],
+        waiting: Mapping[Queue, tuple[int, int, int]],
+    ) -> None:
+        changes: dict[Queue, tuple[int, int, int] | None] = {}
+        for part in parts:
+            offset, tries, _ = waiting.get(part.queue, (-1, 0, 0))
+            if part.queue in stopped:
+                at_offset = reached[part.queue]
+                tried = tries if offset == at_offset else 0
+                changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
+            elif part.queue in waiting:
+                changes[part.queue] = None
+        self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes))
+
+    def _record(self, reached: Sequence[Reached]) -> None:
+        if self.asked.offsets_file is not None:
+            broker = self.run.store.settings["brokerName"]
+            write_offsets_file(
+                self.asked.offsets_file,
+                {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
+            )
+            return
+        result = self.run.commit(
+            partial(
+                plan_commit,
+                group=self.asked.group,
+                client_id=self.client_id,
+                reached=reached,
+                now_ms=self.run.now_ms,
+            )
+        ).result
+        for topic, queue_id in result.get("stale", ()):
+            self.run.say(
+                f"queue {queue_id} of {topic} was reset while it was read; what was read of it is not recorded"
+            )
+
+    def _known(self, at: Snapshot) -> dict[Queue, Offset]:
+        if self.asked.offsets_file is None:
+            return read_offsets(at, self.asked.group, self.client_id)
+        broker = self.run.store.settings["brokerName"]
+        return {
+            (topic, queue_id): Offset(offset)
+            for (topic, name, queue_id), offset in read_offsets_file(self.asked.offsets_file).items()
+            if name == broker
+        }
+
+    def _first(self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any]) -> int:
+        """Where a queue is begun that is not known yet (2.2)."""
+        is_retry = queue[0] == self.selection.retry_topic
+        if self.asked.from_ == From.timestamp and not is_retry:
+            assert self.asked.timestamp is not None, "expected by _expect_sense"
+            return offset_by_time(at, bounds[queue], self.asked.timestamp, "lower")
+        at_end = self.asked.from_ == (From.timestamp if is_retry else From.last)
+        end: int = bounds[queue].max_offset
+        return end if at_end else 0
