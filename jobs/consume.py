@@ -1,7 +1,10 @@
 """Read as a consumer group: hand messages to a listener, send failures back, record progress."""
 
 import dataclasses
+import json
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,7 +25,8 @@ from pipelines.consume.subscriptions import (
     read_subscriptions,
 )
 from pipelines.filter.class_filters import ClassFilter
-from pipelines.log.python_code import load_function
+from pipelines.log.python_code import load_function, load_hook
+from pipelines.produce.trace import TRACE_TOPIC
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import plan_group
 from pipelines.store.errors import BadInput
@@ -54,8 +58,22 @@ def consume(
         str | None, typer.Option(metavar="A,B,C", help="The clients that share the queues.")
     ] = None,
     strategy: Annotated[
-        str, typer.Option(help="How they share: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH.")
+        str,
+        typer.Option(
+            help="How they share: AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, MACHINE_ROOM, MACHINE_ROOM_NEARBY, CONFIG."
+        ),
     ] = "AVG",
+    rooms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROOMS",
+            help="MACHINE_ROOM: A,B to read from. MACHINE_ROOM_NEARBY: NAME=ROOM,… of brokers and clients.",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help='CONFIG: {"client": ["broker:queue", …], …} of the topic, JSON.'),
+    ] = None,
     from_: Annotated[
         From, typer.Option("--from", help="Where to begin a queue the group has not read yet.")
     ] = From.first,
@@ -63,6 +81,9 @@ def consume(
         int | None, typer.Option(metavar="MS", help="--from timestamp: stored then or later.")
     ] = None,
     max_messages: Annotated[int | None, typer.Option(min=1, help="Hand over at most so many.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Hand over messages of at most so many bytes, one at least.")
+    ] = None,
     max_seconds: Annotated[
         float | None, typer.Option(min=0, help="Begin no further page after so long.")
     ] = None,
@@ -89,15 +110,18 @@ def consume(
     read_from: Annotated[
         ReadFrom, typer.Option(help="memory: begin where --from says, whatever is recorded.")
     ] = ReadFrom.both,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Put a message about each call into RMQ_SYS_TRACE_TOPIC.")
+    ] = False,
 ) -> dict[str, Any]:
     """Hand messages to a listener as a consumer group."""
     named = [name.strip() for name in (clients or "").split(",") if name.strip()]
     return consume_as(
         run,
         Options(
-            group, topic, listener, filter_type, filter_, model, client_id, named, strategy, from_, timestamp,
-            max_messages, max_seconds, batch_size, orderly, consume_timeout, max_reconsume_times, hook, offsets_file,
-            read_from,
+            group, topic, listener, filter_type, filter_, model, client_id, named, strategy, _rooms(rooms),
+            _config(config), from_, timestamp, max_messages, max_bytes, max_seconds, batch_size, orderly,
+            consume_timeout, max_reconsume_times, hook, offsets_file, read_from, trace,
         ),
     )  # fmt: skip
 
@@ -110,7 +134,7 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
         asked.group,
         asked.batch_size,
         asked.consume_timeout * 60,
-        _hook(asked.hook),
+        load_hook(asked.hook),
     )
     if takes_a_dataframe(listener.call) and (asked.orderly or asked.batch_size > 1 or asked.hook is not None):
         raise BadInput(
@@ -148,21 +172,49 @@ def _expect_sense(asked: Options) -> None:
         raise BadInput(
             f"--client-id {asked.client_id} is none of --clients {', '.join(asked.clients)}; it would own no queue"
         )
+    if asked.trace and asked.topic == TRACE_TOPIC:
+        raise BadInput(f"--trace of {TRACE_TOPIC} would trace itself; read it without")
     if asked.filter_type is not None and asked.filter is None:
         raise BadInput(f"--filter-type {asked.filter_type} needs --filter")
+
+
+def _rooms(text: str | None) -> list[str] | dict[str, str] | None:
+    """--rooms: names, or the room of each name."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not any("=" in word for word in words):
+        return words
+    pairs = [word.partition("=") for word in words]
+    wrong = next((name for name, equals, room in pairs if not (name and equals and room)), None)
+    if wrong is not None:
+        raise BadInput(
+            f"--rooms is {text!r}; expected rooms A,B or the room of each name, NAME=ROOM,NAME=ROOM"
+        )
+    return {name: room for name, _, room in pairs}
+
+
+def _config(path: str | None) -> dict[str, list[str]] | None:
+    """--config: the queues of each client."""
+    if path is None:
+        return None
+    try:
+        given = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as failure:
+        raise BadInput(f"--config {path} cannot be read: {failure}") from failure
+    is_config = isinstance(given, dict) and all(
+        isinstance(queues, list) and all(isinstance(queue, str) for queue in queues)
+        for queues in given.values()
+    )
+    if not is_config:
+        raise BadInput(f'--config {path}: expected the queues of each client, {{"client": ["broker:0", …]}}')
+    return dict(given)
 
 
 def _class_filter(run: Run, one: Subscription) -> ClassFilter | None:
     if one.expression_type != CLASS:
         return None
     return find_class_filter(run.store.snapshot(), one.group, one.topic, one.expression)
-
-
-def _hook(name: str | None) -> Any:
-    if name is None:
-        return None
-    hook = load_function("--hook", name)
-    return hook() if isinstance(hook, type) else hook
 
 
 def _group(run: Run, asked: Options) -> SubscriptionGroupConfig:
@@ -229,10 +281,23 @@ def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]
     for name, of_topic in ((topic, queues), (retry, retries)):
         if of_topic:
             texts = [f"{broker}:{queue_id}" for _, queue_id in of_topic]
-            for client, owned in allocate(asked.strategy, texts, list(asked.clients), topic=name).items():
+            # Configured queues are the topic's; how a configured client shares retries is not said anywhere.
+            is_retry = name == retry
+            strategy = "AVG" if is_retry and asked.strategy == "CONFIG" else asked.strategy
+            allocation = allocate(strategy, texts, list(asked.clients), name, asked.rooms, asked.config)
+            for client, owned in allocation.items():
+                _expect_queues(client, owned, texts)
                 shares[client] += [(name, int(text.rpartition(":")[2])) for text in owned]
     reading = shares if asked.client_id is None else {asked.client_id: shares[asked.client_id]}
     return [("", owned) for owned in reading.values() if owned]
+
+
+def _expect_queues(client: str, owned: Sequence[str], queues: Sequence[str]) -> None:
+    other = next((queue for queue in owned if queue not in queues), None)
+    if other is not None:
+        raise BadInput(
+            f"--config gives {client} the queue {other}; the topic has {queues[0]} to {queues[-1]}"
+        )
 
 
 if __name__ == "__main__":

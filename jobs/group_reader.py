@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from jobs.job import Run
+from jobs.put_messages import put_traces
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
 from pipelines.consume.failures import plan_failures
 from pipelines.consume.listening import (
@@ -40,15 +42,15 @@ from pipelines.consume.pages import (
     next_parts,
     read_page,
 )
-from pipelines.consume.subscriptions import (
-    Selection,
-)
+from pipelines.consume.subscriptions import Selection
 from pipelines.filter.class_filters import ClassFilter
+from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import plan_group_topics
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import as_messages
 
 SUSPEND_MS = 1_000
 
@@ -83,9 +85,12 @@ class Options:
     client_id: str | None = None
     clients: Sequence[str] = ()
     strategy: str = "AVG"
+    rooms: Sequence[str] | Mapping[str, str] | None = None
+    config: Mapping[str, Sequence[str]] | None = None
     from_: From = From.first
     timestamp: int | None = None
     max_messages: int | None = None
+    max_bytes: int | None = None
     max_seconds: float | None = None
     batch_size: int = 1
     orderly: bool = False
@@ -94,6 +99,7 @@ class Options:
     hook: str | None = None
     offsets_file: str | None = None
     read_from: ReadFrom = ReadFrom.both
+    trace: bool = False
 
     @property
     def is_broadcasting(self) -> bool:
@@ -105,6 +111,7 @@ class Counts:
     """What came of a run's messages, and what went wrong, by how often."""
 
     handed: int = 0
+    bytes: int = 0  # of what was read to be handed over, counted where a run is limited by it
     failed: int = 0
     sent_back: int = 0
     dead_lettered: int = 0
@@ -141,6 +148,7 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
+    pages_traced: int = 0
 
     def read(self) -> None:
         """Hand over what the queues hold now, record how far it came, and send back what failed."""
@@ -166,12 +174,9 @@ class Reader:
         ]
         if begun:
             self._record(begun)
-        while True:
-            left = None if self.asked.max_messages is None else self.asked.max_messages - self.counts.handed
-            out_of_time = (
-                self.asked.max_seconds is not None and time.monotonic() - self.began >= self.asked.max_seconds
-            )
-            if left == 0 or out_of_time:
+        while not self._is_out_of_time:
+            left, left_bytes = self._left
+            if left == 0 or (left_bytes is not None and left_bytes <= 0):
                 return
             size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
             if left is not None and self.selection.is_all:
@@ -180,14 +185,29 @@ class Reader:
             if not parts:
                 return
             page = read_page(at, parts, self.asked.group, self.selection)
-            if left is not None:
-                cut = cut_to(page, left)
+            if left is not None or left_bytes is not None:
+                cut, size_bytes = cut_to(page, left, left_bytes)
+                self.counts.bytes += size_bytes
                 if cut != parts:
                     page = read_page(at, cut, self.asked.group, self.selection)
             reached, stopped = self._hand_over(self._filtered(page), waiting)
             for queue in stopped:
                 ends[queue] = reached[queue]
             positions |= reached
+
+    @property
+    def _is_out_of_time(self) -> bool:
+        limit = self.asked.max_seconds
+        return limit is not None and time.monotonic() - self.began >= limit
+
+    @property
+    def _left(self) -> tuple[int | None, int | None]:
+        """Messages and bytes that may still be handed over; None without a limit."""
+        messages, size_bytes = self.asked.max_messages, self.asked.max_bytes
+        return (
+            None if messages is None else messages - self.counts.handed,
+            None if size_bytes is None else size_bytes - self.counts.bytes,
+        )
 
     def _filtered(self, page: Page) -> FilteredPage:
         """The page as the group's class filter leaves it, if it has one."""
@@ -203,7 +223,9 @@ class Reader:
         for error in filtered.errors:
             self.counts.unfiltered += 1
             self.counts.note(f"class filter: {error}")
+        began = time.monotonic()
         outcomes = self._ask(page, waiting)
+        took_ms = (time.monotonic() - began) * 1_000
         failed = outcomes.filter(outcomes.column("source_offset").is_valid())
         is_suspended = pc.fill_null(failed.column("is_suspended"), False)
         suspended, given_back = failed.filter(is_suspended), failed.filter(pc.invert(is_suspended))
@@ -218,6 +240,8 @@ class Reader:
         self.counts.handed += handed
         self.counts.failed += failed.num_rows
         self.counts.filtered += examined - (handed - suspended.num_rows) - page.already
+        if self.asked.trace and handed:
+            self._trace(page, failed, reached, round(took_ms / handed))
         if given_back.num_rows and not self.asked.is_broadcasting:
             self._send_back(given_back, parts)
         if self.asked.orderly:
@@ -238,6 +262,23 @@ class Reader:
         }
         limit = self.group.retry_max_times
         return handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit).toArrow()
+
+    def _trace(self, page: Page, failed: pa.Table, reached: Mapping[Queue, int], cost_time_ms: int) -> None:
+        """Tell of each message of a page that was handed over."""
+        self.pages_traced += 1
+        failures = pa.table(
+            {"physical_offset": failed.column("source_offset"), "return_type": failed.column("return_type")}
+        )
+        said = F.broadcast(self.run.spark.createDataFrame(failures))
+        ends = F.array(*[F.lit(reached[part.queue]) for part in page.parts])
+        # What lies behind a message its queue waits at was not handed over.
+        is_handed = (F.col("queue_offset") < F.get(ends, F.col("queue"))) | F.col("return_type").isNotNull()
+        handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
+        messages = as_messages(handed).join(said, "physical_offset", "left")
+        traces = traces_of_consumption(
+            messages, self.asked.group, self.run.run_id, self.run.now_ms, cost_time_ms
+        )
+        put_traces(self.run, traces, f"trace:{self.run.run_id}:{self.client_id}:{self.pages_traced}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:

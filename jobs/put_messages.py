@@ -7,10 +7,13 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
-from pipelines.log.python_code import load_function
+from pipelines.log.compress import Codec
+from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
@@ -19,10 +22,15 @@ from pipelines.produce.put import (
     appended_rows,
     appended_spans,
     expect_same_content,
+    is_put_by,
 )
+from pipelines.produce.send_hooks import tell_after, tell_before
+from pipelines.produce.trace import traces_of_sends
 from pipelines.store.errors import BadInput
 from pipelines.store.head import read_head
 from pipelines.store.topics import plan_make_topics, read_topics
+from pipelines.store.views import as_messages
+from schemas import COMMITLOG
 
 BAD_ROWS_LISTED = 20
 
@@ -48,6 +56,9 @@ def put_messages(
     compress_over: Annotated[
         int | None, typer.Option(metavar="BYTES", min=1, help="Compress bodies of at least so many bytes.")
     ] = None,
+    compression: Annotated[
+        Codec, typer.Option(help="How --compress-over does it; a RocketMQ consumer reads all three.")
+    ] = Codec.zlib,
     split_batches: Annotated[
         bool, typer.Option("--split-batches", help="Cut a batch that is over maxMessageSize.")
     ] = False,
@@ -57,10 +68,24 @@ def put_messages(
             metavar="MODULE:NAME", help="Run this for each half message put, and end it by its answer."
         ),
     ] = None,
+    hook: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME", help="An object with send_message_before and send_message_after."
+        ),
+    ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Put a message about each message into RMQ_SYS_TRACE_TOPIC.")
+    ] = False,
 ) -> dict[str, Any]:
     """Accept messages into the log."""
     execute = load_function("--local-transaction", local_transaction) if local_transaction else None
-    counts = put_input(run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches)
+    told = load_hook(hook)
+    counts = put_input(
+        run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches, compression, told
+    )
+    if trace:
+        _trace(run, counts["batch_id"])
     if execute is not None:
         counts |= run_local_transactions(run, counts.pop("batch_id"), execute)
         counts["next_offset"] = read_head(run.store.snapshot()).next_offset
@@ -76,6 +101,8 @@ def put_input(
     selector: str = "round_robin",
     compress_over: int | None = None,
     split_batches: bool = False,
+    compression: Codec = Codec.zlib,
+    hook: Any = None,
 ) -> dict[str, Any]:
     """Put an input into the run's store; the counts of put_messages."""
     _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
@@ -89,7 +116,9 @@ def put_input(
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     source = freeze(run.spark, path, format)
-    rules = AcceptRules(store.settings, run.now_ms, compress_over, selector == "hash", python_selector)
+    rules = AcceptRules(
+        store.settings, run.now_ms, compress_over, compression, selector == "hash", python_selector
+    )
     at = store.snapshot()
     put = Put(
         run.spark, source, batch_id or source.digest, store.settings, read_topics(at), rules, split_batches
@@ -109,13 +138,13 @@ def put_input(
                 put.arrange(staging, python_selector, select)
                 put.rules = rules
                 _count(put)
-        return _put_counted(run, put, batch_id is not None, on_bad)
+        return _put_counted(run, put, batch_id is not None, on_bad, hook)
     finally:
         if put.source.is_staged:
             store.remove(staging)
 
 
-def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str, Any]:
+def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str, hook: Any) -> dict[str, Any]:
     store, at = run.store, run.store.snapshot()
     rejected = put.bad_rows
     if rejected and on_bad == "reject":
@@ -131,7 +160,12 @@ def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str) -> dict[str,
         put.topics = read_topics(store.snapshot())
     if rejected:
         run.commit(put.plan_quarantine)
+    if hook is not None and already < sum(piece.good_rows for piece in put.pieces):
+        tell_before(put.given_rows(), hook)
     counts = _append(run, put, Appender(put, run.now_ms, at, spans))
+    if hook is not None and counts["appended"]:
+        new = F.col("physical_offset") >= counts["first_offset"]
+        tell_after(run.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new), hook)
     return {
         "appended": counts["appended"],
         "already": already,
@@ -173,6 +207,25 @@ def _append(run: Run, put: Put, appender: Appender) -> dict[str, Any]:
     if next_offset is None:
         next_offset = read_head(run.store.snapshot()).next_offset
     return {"appended": appended, "first_offset": first_offset, "next_offset": next_offset}
+
+
+def _trace(run: Run, batch_id: str) -> None:
+    """Trace what a batch has put: once, however often it is put."""
+    put = run.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id)).orderBy("physical_offset")
+    put_traces(run, traces_of_sends(as_messages(put)), f"trace:{batch_id}")
+
+
+def put_traces(run: Run, traces: DataFrame, batch_id: str) -> None:
+    """Put trace messages once under a batch id, through the front door.
+
+    They are written down first, so that both passes of the put see the same rows.
+    """
+    written = f"{run.store.path_of('_staging')}/traces-{run.run_id}"
+    try:
+        traces.write.mode("overwrite").parquet(written)
+        put_input(run, written, "parquet", batch_id)
+    finally:
+        run.store.remove(written)
 
 
 def _refusal(put: Put) -> str:

@@ -4,12 +4,14 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.job import Run, job, main
 from jobs.output import Output, readable_messages, show
 from pipelines.reports.answer import Answer, cut
 from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key
+from pipelines.reports.consumers import consumer_status
 from pipelines.reports.lineage import copies_of
 from pipelines.reports.lookup import (
     is_message_id,
@@ -22,8 +24,9 @@ from pipelines.reports.lookup import (
 )
 from pipelines.reports.offset_by_time import Boundary, messages_from_time
 from pipelines.reports.pull import DEFAULT_MESSAGES, pull
-from pipelines.reports.queues import expect_topic, is_up_to_date
+from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
 from pipelines.store.errors import BadInput
+from pipelines.store.past import PastTables, epoch_ms
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view
 
@@ -39,7 +42,11 @@ class Kind(StrEnum):
     pull = "pull"
     topic_status = "topic-status"
     consumer_progress = "consumer-progress"
+    consumer_status = "consumer-status"
     trace = "trace"
+
+
+ABOUT_QUEUES = (Kind.topic_status, Kind.consumer_progress, Kind.consumer_status)
 
 
 class BoundaryOption(StrEnum):
@@ -91,7 +98,7 @@ def query(
     key: Annotated[
         str | None, typer.Option("--key", "--id", help="Message id, unique key or a word of KEYS.")
     ] = None,
-    group: Annotated[str | None, typer.Option(help="consumer-progress: one group only.")] = None,
+    group: Annotated[str | None, typer.Option(help="consumer-progress, consumer-status: this group.")] = None,
     timestamp: Annotated[int | None, typer.Option(metavar="MS", help="by-time: a store time.")] = None,
     boundary: Annotated[
         BoundaryOption | None, typer.Option(help="by-time: first message not older, or last not newer.")
@@ -102,6 +109,12 @@ def query(
     as_broker: Annotated[
         bool, typer.Option("--as-broker", help="by-key: what a broker would answer, hash collisions and all.")
     ] = False,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="topic-status, consumer-progress: as it was then (a timestamp, or epoch ms)."
+        ),
+    ] = None,
     output: Annotated[Output, typer.Option(help="A table to read, or a JSON object a row.")] = Output.table,
 ) -> dict[str, Any]:
     """Ask about messages, queues and groups: by id, key, place or time; pages, status, progress, copies."""
@@ -124,6 +137,7 @@ def query(
         end=end,
         limit=limit,
         as_broker=as_broker,
+        as_of=None if as_of is None else PastTables(run.store, epoch_ms(run.spark, "--as-of", as_of)),
     )
     ask, options = QUESTIONS[kind]
     asked.expect_only("limit", *options)
@@ -131,7 +145,7 @@ def query(
         limit = max_messages  # a broker's maxNum
     answer = ask(run.store.snapshot(), asked)
     rows = cut(answer.rows, limit)
-    if output == Output.table and kind not in (Kind.topic_status, Kind.consumer_progress):
+    if output == Output.table and kind not in ABOUT_QUEUES:
         rows = readable_messages(rows)
     shown = show(rows, output, limit)
     return {"found": shown.rows, "complete": answer.complete and not shown.was_cut, **answer.result}
@@ -177,9 +191,16 @@ def _pull(at: Snapshot, asked: Asked) -> Answer:
     return pull(at, topic, queue_id, offset, _first(asked.max, asked.limit, DEFAULT_MESSAGES))
 
 
+def _of_queues(at: Snapshot, asked: Asked, view: str) -> tuple[DataFrame, bool]:
+    """A view of queues, now or then, and whether dispatch had followed the whole log."""
+    if asked.as_of is None:
+        return read_view(at, view), is_up_to_date(at)
+    return read_view(asked.as_of, view), was_up_to_date(asked.as_of)
+
+
 def _topic_status(at: Snapshot, asked: Asked) -> Answer:
-    complete = is_up_to_date(at)
-    rows = read_view(at, "topic_status").orderBy("topic", "queue_id")
+    rows, complete = _of_queues(at, asked, "topic_status")
+    rows = rows.orderBy("topic", "queue_id")
     if asked.topic is not None:
         expect_topic(at, asked.topic)
         rows = rows.where(F.col("topic") == asked.topic)
@@ -189,14 +210,23 @@ def _topic_status(at: Snapshot, asked: Asked) -> Answer:
 
 
 def _consumer_progress(at: Snapshot, asked: Asked) -> Answer:
-    complete = is_up_to_date(at)
-    rows = read_view(at, "consumer_progress").orderBy("group", "topic", "queue_id")
+    rows, complete = _of_queues(at, asked, "consumer_progress")
+    rows = rows.orderBy("group", "topic", "queue_id")
     if asked.topic is not None:
         expect_topic(at, asked.topic)
         rows = rows.where(F.col("topic") == asked.topic)
     if asked.group is not None:
         rows = rows.where(F.col("group") == asked.group)
     return Answer(rows, complete)
+
+
+def _consumer_status(at: Snapshot, asked: Asked) -> Answer:
+    (group,) = asked.need("group")
+    rows = consumer_status(at, group)
+    if asked.topic is not None:
+        expect_topic(at, asked.topic)
+        rows = rows.where(F.col("topic") == asked.topic)
+    return Answer(rows, is_up_to_date(at))
 
 
 def _trace(at: Snapshot, asked: Asked) -> Answer:
@@ -222,8 +252,9 @@ QUESTIONS: dict[Kind, tuple[Any, tuple[str, ...]]] = {
     Kind.by_offset: (_by_offset, ("topic", "queue_id", "offset")),
     Kind.by_time: (_by_time, ("topic", "queue_id", "timestamp", "boundary")),
     Kind.pull: (_pull, ("topic", "queue_id", "offset", "max")),
-    Kind.topic_status: (_topic_status, ("topic", "queue_id")),
-    Kind.consumer_progress: (_consumer_progress, ("topic", "group")),
+    Kind.topic_status: (_topic_status, ("topic", "queue_id", "as_of")),
+    Kind.consumer_progress: (_consumer_progress, ("topic", "group", "as_of")),
+    Kind.consumer_status: (_consumer_status, ("topic", "group")),
     Kind.trace: (_trace, ("key", "topic")),
 }
 

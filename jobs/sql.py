@@ -7,8 +7,7 @@ import typer
 from jobs.job import Run, job, main
 from jobs.output import SqlOutput, show
 from pipelines.reports.read_only_sql import FAULTS_OF_A_QUERY, expect_query, fault, query_rows
-from pipelines.store.errors import BadInput
-from pipelines.store.past import PastTables
+from pipelines.store.past import PastTables, epoch_ms
 from pipelines.store.views import Readable
 
 
@@ -27,25 +26,14 @@ def sql(
     """Run one read-only SQL query over the store's tables and views."""
     store = run.store
     expect_query(run.spark, statement)
-    tables: Readable = store.snapshot() if as_of is None else PastTables(store, _epoch_ms(run, as_of))
+    tables: Readable = (
+        store.snapshot() if as_of is None else PastTables(store, epoch_ms(run.spark, "--as-of", as_of))
+    )
     rows = query_rows(run.spark, tables, statement)
     try:
         return {"rows": show(rows, output).rows}
     except FAULTS_OF_A_QUERY as wrong:
         raise fault(wrong) from wrong
-
-
-def _epoch_ms(run: Run, time: str) -> int:
-    """A time as Spark reads one, or milliseconds since 1970."""
-    if time.strip().isdigit() and len(time.strip()) > 4:
-        return int(time)
-    given = run.spark.createDataFrame([(time,)], "time string")
-    found = given.selectExpr("unix_millis(try_cast(time AS TIMESTAMP))").first()
-    if found is None or found[0] is None:
-        raise BadInput(
-            f"--as-of is {time!r}; expected a timestamp like 2026-11-21T07:20:58 or epoch milliseconds"
-        )
-    return int(found[0])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import inspect
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -22,13 +22,12 @@ from pyspark.sql import functions as F
 from pipelines.consume.status import ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.log.message import StoredMessage, message_columns, messages_of
 from pipelines.store.errors import BadInput
-from pipelines.store.views import read_view
-from schemas import Table
+from pipelines.store.views import as_messages
 
 # One row a batch with `handed`, one a failed message with the rest.
 OUTCOMES = (
     "queue int, handed long, source_offset long, segment long, queue_offset long, reconsume_times int, "
-    "delay_level int, is_suspended boolean, error string"
+    "delay_level int, is_suspended boolean, return_type string, error string"
 )
 _SCHEMA = pa.schema(
     [
@@ -40,6 +39,7 @@ _SCHEMA = pa.schema(
         ("reconsume_times", pa.int32()),
         ("delay_level", pa.int32()),
         ("is_suspended", pa.bool_()),
+        ("return_type", pa.string()),
         ("error", pa.string()),
     ]
 )
@@ -80,11 +80,15 @@ class Listener:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one group of messages: those after `ack_index` failed."""
+    """What came of one group of messages: those after `ack_index` failed.
+
+    return_type  how the listener came back: SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED
+    """
 
     ack_index: int
     delay_level: int = 0
     is_suspended: bool = False
+    return_type: str = "SUCCESS"
     error: str | None = None
 
 
@@ -144,7 +148,7 @@ def handed_over_in_order(
                 answer = ask([message.tried(before) for message in group] if before else group)
                 if answer.ack_index < len(group) - 1:
                     is_given_up = group[0].reconsume_times + before >= limit
-                    answer = Answer(-1, delay_level=-1, is_suspended=not is_given_up, error=answer.error)
+                    answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
                     if not is_given_up:
                         stopped.add(queue)
                 outcomes.note(first, group, answer)
@@ -166,7 +170,7 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
 
     Raises BadInput when it gives something else.
     """
-    messages = read_view(_Rows(page), "messages")
+    messages = as_messages(page)
     failed_in = F.coalesce(F.col("properties")["RETRY_TOPIC"], F.col("topic"))
     shown = messages.withColumn(
         "topic", F.when(F.col("topic") == retry_topic, failed_in).otherwise(F.col("topic"))
@@ -192,8 +196,10 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     is_done = pc.is_in(said.column("status"), successes)
     done = said.filter(is_done).column("physical_offset")
     failed = handed.filter(pc.invert(pc.is_in(handed.column("source_offset"), done.combine_chunks())))
-    levels = said.filter(pc.invert(is_done)).select(["physical_offset", "delay_level"])
-    failed = failed.join(levels.rename_columns(["source_offset", "delay_level"]), "source_offset")
+    levels = said.filter(pc.invert(is_done)).rename_columns(["source_offset", "status", "delay_level"])
+    failed = failed.join(levels, "source_offset")
+    return_types = pc.if_else(failed.column("status").is_valid(), "FAILED", "RETURNNULL")
+    failed = failed.append_column("return_type", return_types)
     rows = [pa.nulls(failed.num_rows, field.type) for field in _SCHEMA]
     named = [
         failed.column(field.name).cast(field.type) if field.name in failed.column_names else empty
@@ -201,16 +207,6 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     ]
     summary = pa.table({"handed": pa.array([handed.num_rows], pa.int64())})
     return pa.concat_tables([summary, pa.table(named, schema=_SCHEMA)], promote_options="default")
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of the log, for a view to read."""
-
-    rows: DataFrame
-
-    def read(self, table: Table) -> DataFrame:
-        return self.rows.select(*table.names)
 
 
 def _page_columns() -> list[Column]:
@@ -263,12 +259,13 @@ class _Outcomes:
                     message.reconsume_times,
                     answer.delay_level,
                     answer.is_suspended,
+                    answer.return_type,
                     answer.error,
                 )
             )
 
     def batch(self) -> pa.RecordBatch:
-        summary = (None, self._handed, None, None, None, None, None, None, None)
+        summary = (None, self._handed, *[None] * (len(_SCHEMA) - 2))
         columns = zip(*[summary, *self._failed], strict=True)
         return pa.RecordBatch.from_arrays(
             [pa.array(values, field.type) for values, field in zip(columns, _SCHEMA, strict=True)],
@@ -307,9 +304,10 @@ def _asking(listener: Listener) -> Callable[[Sequence[StoredMessage]], Answer]:
         told.return_type = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
         _tell(after, told)
         if kind == "TIME_OUT":
-            return Answer(-1, LEVEL_AFTER_TIMEOUT, error=error)
+            return Answer(-1, LEVEL_AFTER_TIMEOUT, return_type=kind, error=error)
         ack_index = min(context.ack_index, len(group) - 1) if is_success else -1
-        return Answer(max(ack_index, -1), context.delay_level_when_next_consume, error=error)
+        level = context.delay_level_when_next_consume
+        return Answer(max(ack_index, -1), level, return_type=told.return_type, error=error)
 
     return ask
 

@@ -7,6 +7,7 @@ the consume queue first, so that only the parts of the log are opened that hold 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -103,22 +104,30 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
     return Page(parts, rows.join(mine, is_taken, "left_anti"), already)
 
 
-def cut_to(page: Page, messages: int) -> Sequence[Part]:
-    """The page's parts, cut where it has so many messages: all queues to about the same offset behind their start."""
-    slim = page.rows.select("queue", "queue_offset")
-    starts = [part.from_offset for part in page.parts]
-    behind = F.col("queue_offset") - F.get(F.array(*[F.lit(start) for start in starts]), F.col("queue"))
-    first = (
-        slim.select(behind.alias("behind"), "queue").orderBy("behind", "queue").limit(messages + 1).toArrow()
-    )
-    if first.num_rows <= messages:
-        return page.parts
+def cut_to(page: Page, messages: int | None, size_bytes: int | None) -> tuple[Sequence[Part], int]:
+    """The page's parts, cut where it has so many messages or bytes (one message at least), and the bytes left in it.
+
+    All queues are cut at about the same offset behind their start. None: no limit.
+    """
+    starts = F.array(*[F.lit(part.from_offset) for part in page.parts])
+    behind = F.col("queue_offset") - F.get(starts, F.col("queue"))
+    # Sixteen bytes a message of the page, and no more of them than are asked for.
+    slim = page.rows.select(behind.alias("behind"), "queue", "size_bytes").orderBy("behind", "queue")
+    first = (slim if messages is None else slim.limit(messages + 1)).toArrow()
+    bytes_up_to = np.cumsum(first.column("size_bytes").to_numpy().astype(np.int64))
+    kept = first.num_rows if messages is None else min(messages, first.num_rows)
+    if size_bytes is not None:
+        kept = min(kept, max(1, int(np.searchsorted(bytes_up_to, size_bytes, "right"))))
+    left = int(bytes_up_to[kept - 1]) if kept else 0
+    if kept == first.num_rows:
+        return page.parts, left
     # The first message that is left out.
-    behind_start, queue = first.column("behind")[-1].as_py(), first.column("queue")[-1].as_py()
-    return [
+    behind_start, queue = first.column("behind")[kept].as_py(), first.column("queue")[kept].as_py()
+    parts = [
         replace(part, to_offset=min(part.to_offset, part.from_offset + behind_start + (place < queue)))
         for place, part in enumerate(page.parts)
     ]
+    return parts, left
 
 
 def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:

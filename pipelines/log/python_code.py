@@ -35,3 +35,11 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
         raise BadInput(f"{option} {name}: module {module_name} has no function {function_name}")
     cloudpickle.register_pickle_by_value(module)
     return function
+
+
+def load_hook(name: str | None) -> Any:
+    """The object MODULE:NAME of --hook, made if it is a class; None where none was given. Raises BadInput as above."""
+    if name is None:
+        return None
+    hook = load_function("--hook", name)
+    return hook() if isinstance(hook, type) else hook

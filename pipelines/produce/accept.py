@@ -6,12 +6,11 @@ The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-f
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.compress import zlib_compressed
+from pipelines.log.compress import SYS_FLAG_BITS, compressed
 from pipelines.log.encode import (
     COMPRESSED,
     UNIQUE_KEY_HEX_DIGITS,
     UNIQUE_KEY_PROPERTY_BYTES,
-    ZLIB,
     property_pair,
     property_pairs,
     size_bytes,
@@ -47,8 +46,10 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
         compresses = (F.length("plain_body") >= rules.compress_over) & (sys_flag.bitwiseAND(COMPRESSED) == 0)
         if has("batch"):
             compresses = compresses & F.col("batch").isNull()  # a batch is never compressed
-        stored_body = F.when(compresses, zlib_compressed(F.col("plain_body"))).otherwise(F.col("plain_body"))
-        flag_bits = F.when(compresses, F.lit(COMPRESSED | ZLIB)).otherwise(0)
+        stored_body = F.when(compresses, compressed(F.col("plain_body"), rules.codec)).otherwise(
+            F.col("plain_body")
+        )
+        flag_bits = F.when(compresses, F.lit(COMPRESSED | SYS_FLAG_BITS[rules.codec])).otherwise(0)
     store_ipv6 = settings.store_host.startswith("[")
     stored_born_host = born_host if born_host is not None else F.lit(settings.store_host)
     messages = plain.withColumns(

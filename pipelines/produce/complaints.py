@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.log.compress import Codec
 from pipelines.log.encode import BLANK_BYTES, INNER_BATCH, TRANSACTION_BITS, ZLIB
 from pipelines.produce.divert import diversion_complaints, may_divert
 from pipelines.produce.inputs import Input
@@ -47,11 +48,13 @@ class AcceptRules:
     topic_complaints  topic -> why nothing can be put to it
     queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
     compress_over     compress bodies of at least so many bytes; None never
+    codec             how
     """
 
     settings: Settings
     now_ms: int
     compress_over: int | None = None
+    codec: Codec = Codec.zlib
     needs_sharding_key: bool = False
     python_selector: bool = False
     topic_complaints: Mapping[str, str] | None = None

@@ -17,7 +17,7 @@ from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
 from pipelines.log.place import Placement, place, segment_of, with_places
 from pipelines.log.properties import without
-from pipelines.produce.accept import accepted, final_properties
+from pipelines.produce.accept import accepted, final_properties, with_typed_columns
 from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
@@ -157,6 +157,10 @@ class Put:
         return self.source.read(self._reader, files).transform(
             accepted, self.source, self.rules, self._has_reasons
         )
+
+    def given_rows(self) -> DataFrame:
+        """The input's rows as they were given, with numbers as numbers."""
+        return self.source.read(self._reader).transform(with_typed_columns, self.source)
 
     # --- topics ---
 

@@ -4,7 +4,7 @@ docs/rocketmq/consume-filter-ha.md 1.4. Round robin and hash need no Python: cou
 """
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +16,8 @@ from pipelines.log.message import Message
 
 Selector = Callable[[list[int], Message, Any], int]
 
-# What of a row a selector may look at, where the input has it.
-_SEEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
+# What of an input row code of the user's own may look at, where the input has it.
+GIVEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
 
 
 def with_selected_queues(
@@ -30,8 +30,8 @@ def with_selected_queues(
     adds    `selector_problem` (string): what went wrong with the user's function
     """
     has = rows.columns
-    fields = [F.col(name) for name in _SEEN if name in has]
-    names = [name for name in _SEEN if name in has]
+    fields = [F.col(name) for name in GIVEN if name in has]
+    names = [name for name in GIVEN if name in has]
     chosen = F.col("queue_id") if "queue_id" in has else F.lit(None).cast("int")
     sharded = F.col("shard").isNotNull() if "shard" in has and select is None else F.lit(False)
     argument = F.col("sharding_key").cast("string") if "sharding_key" in has else F.lit(None).cast("string")
@@ -75,14 +75,8 @@ def _choose(
     count = queues(row["topic"] or "")
     if select is None:
         return {"queue_id": zlib.crc32(f"{batch_id}:{position}".encode()) % count, "problem": None}
-    body = row.pop("body", None)
-    message = Message(
-        topic=row.pop("topic") or "",
-        body=body.encode() if isinstance(body, str) else body or b"",
-        **{name: value for name, value in row.items() if value is not None},
-    )
     try:
-        queue_id = select(list(range(count)), message, argument)
+        queue_id = select(list(range(count)), given_message(row), argument)
     except Exception as failure:
         return {"queue_id": None, "problem": f"the selector raised {type(failure).__name__}: {failure}"}
     if not isinstance(queue_id, int) or not 0 <= queue_id < count:
@@ -91,3 +85,12 @@ def _choose(
             "problem": f"the selector chose queue {queue_id!r}; expected 0 to {count - 1}",
         }
     return {"queue_id": queue_id, "problem": None}
+
+
+def given_message(row: Mapping[str, Any]) -> Message:
+    """The message of an input row: the columns of GIVEN that the input has."""
+    body = row.get("body")
+    given = {name: value for name, value in row.items() if name in GIVEN[2:] and value is not None}
+    return Message(
+        topic=row["topic"] or "", body=body.encode() if isinstance(body, str) else body or b"", **given
+    )

@@ -13,6 +13,7 @@ from pipelines.store.head import LogHead, read_head
 from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
+from pipelines.store.views import Readable
 from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, Table
 
 
@@ -81,6 +82,16 @@ def behind(at: Snapshot, follower: Table) -> int | None:
 def is_up_to_date(at: Snapshot) -> bool:
     """Whether dispatch has followed the whole log, so that answers about queues lack nothing."""
     return behind(at, CONSUME_QUEUE) is None
+
+
+def was_up_to_date(tables: Readable) -> bool:
+    """The same of a past time."""
+    last = tables.read(COMMITLOG).agg(F.max("append_seq").alias("last"))
+    entries = tables.read(CONSUME_QUEUE).select("append_seq")
+    progress = tables.read(PROGRESS).where(F.col("follower") == CONSUME_QUEUE.name).select("append_seq")
+    followed = entries.union(progress).agg(F.max("append_seq").alias("followed"))
+    lags = last.crossJoin(followed).where(F.col("last") > F.coalesce("followed", F.lit(-1)))
+    return lags.isEmpty()
 
 
 def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:

@@ -1,6 +1,6 @@
 """The tables of a store as they were at a past time, as far back as Delta still has it."""
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.store.errors import BadInput
 from pipelines.store.store import Store
@@ -28,3 +28,16 @@ class PastTables:
         version = self.store.delta(table).version_at(self.timestamp_ms)
         reader = self.store.spark.read.format("delta").option("versionAsOf", version)
         return reader.load(self.store.path(table))
+
+
+def epoch_ms(spark: SparkSession, option: str, time: str) -> int:
+    """A time as Spark reads one (UTC unless it says otherwise), or milliseconds since 1970. Raises BadInput for neither."""
+    if time.strip().isdigit() and len(time.strip()) > 4:
+        return int(time)
+    given = spark.createDataFrame([(time,)], "time string")
+    found = given.selectExpr("unix_millis(try_cast(time AS TIMESTAMP))").first()
+    if found is None or found[0] is None:
+        raise BadInput(
+            f"{option} is {time!r}; expected a timestamp like 2026-11-21T07:20:58 or epoch milliseconds"
+        )
+    return int(found[0])

@@ -80,6 +80,21 @@ def read_view(source: Readable, name: str) -> DataFrame:
     return Reading(source).frame(name)
 
 
+@dataclass(frozen=True)
+class _LogRows:
+    """Rows of the log in place of the log."""
+
+    rows: DataFrame
+
+    def read(self, table: Table) -> DataFrame:
+        return self.rows.select(*table.names)
+
+
+def as_messages(rows: DataFrame) -> DataFrame:
+    """Rows of the log as the view `messages` shows them."""
+    return read_view(_LogRows(rows), "messages")
+
+
 # A name and a value end where the next 0x01 or 0x02 is; pieces without a name or without a value vanish, and
 # of a name that comes twice the last value counts (docs/rocketmq/store.md 1.8).
 _PIECES = r"""

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from pipelines.log.compress import SYS_FLAG_BITS, Codec, compressed
+from pipelines.log.message import unpacked
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
 
@@ -212,6 +216,31 @@ def test_bodies_are_compressed_only_when_asked(commitlake: Commitlake, store: St
     assert bytes(long.body) == zlib.compress(b"a" * 500, 5)
     assert long.body_crc == zlib.crc32(bytes(long.body)) & 0x7FFFFFFF
     assert (short.sys_flag, bytes(short.body)) == (0, b"b")
+
+
+@pytest.mark.parametrize(
+    ("compression", "sys_flag", "reader"),
+    [
+        ("lz4", 0x101, "net.jpountz.lz4.LZ4FrameInputStream"),
+        ("zstd", 0x201, "com.github.luben.zstd.ZstdInputStream"),
+        ("zlib", 0x301, "java.util.zip.InflaterInputStream"),
+    ],
+)
+def test_what_is_compressed_a_rocketmq_consumer_can_read(
+    spark: SparkSession, compression: str, sys_flag: int, reader: str
+) -> None:
+    # Larger than a block of LZ4, so that its blocks could build on each other.
+    body = "".join(f"{n * n} apples and {n} pears; " for n in range(20_000)).encode()
+    packed = spark.range(1).select(compressed(F.lit(body), Codec(compression)).alias("body")).first()[0]
+    assert len(packed) < len(body) / 2
+    jvm = spark._jvm
+    stream = jvm
+    for name in reader.split("."):
+        stream = getattr(stream, name)
+    opened = stream(jvm.java.io.ByteArrayInputStream(packed))
+    assert bytes(opened.readAllBytes()) == body
+    assert SYS_FLAG_BITS[Codec(compression)] | 1 == sys_flag
+    assert unpacked(bytes(packed), sys_flag) == body
 
 
 def test_a_batch_too_large_is_refused_or_cut(

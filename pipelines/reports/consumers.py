@@ -1,0 +1,50 @@
+"""Consumers: what each member of a group has read, and what it waits at."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import RETRY_PREFIX
+from pipelines.store.views import read_view
+from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
+
+
+def consumer_status(at: Snapshot, group: str) -> DataFrame:
+    """A row a queue and member of a group: what it asks for, how far it is, and what an orderly queue waits at.
+
+    gives `group`, `client_id` ('' for the group as a whole), `topic`, `queue_id`, `expression_type`, `expression`,
+          `next_offset`, `max_offset`, `lag`, `generation` (raised by each reset), `committed_time`; of an orderly queue
+          that waits `waits_at` (queue offset), `tries` and `due_time`, else null
+    """
+    queue = ["topic", "queue_id"]
+    ends = read_view(at, "topic_status").select(*queue, "max_offset")
+    asked = at.read(SUBSCRIPTIONS).where(F.col("group") == group)
+    waiting = at.read(IN_FLIGHT).where(F.col("group") == group)
+    # Retries are read unfiltered, whatever the group asks for (docs/rocketmq/consume-filter-ha.md 2.1).
+    is_retry = F.col("topic") == f"{RETRY_PREFIX}{group}"
+    lag = F.coalesce("max_offset", F.lit(0)) - F.col("next_offset")
+    return (
+        at.read(CONSUMER_OFFSETS)
+        .where(F.col("group") == group)
+        .join(ends, queue, "left")
+        .join(asked.select("topic", "expression_type", "expression"), "topic", "left")
+        .join(
+            waiting.select(*queue, F.col("queue_offset").alias("waits_at"), "tries", "due_ms"), queue, "left"
+        )
+        .select(
+            "group",
+            "client_id",
+            *queue,
+            F.when(is_retry, "TAG").otherwise(F.col("expression_type")).alias("expression_type"),
+            F.when(is_retry, "*").otherwise(F.col("expression")).alias("expression"),
+            "next_offset",
+            "max_offset",
+            lag.alias("lag"),
+            "generation",
+            F.timestamp_millis("committed_timestamp").alias("committed_time"),
+            "waits_at",
+            "tries",
+            F.timestamp_millis("due_ms").alias("due_time"),
+        )
+        .orderBy("client_id", *queue)
+    )
