@@ -1,7 +1,7 @@
 """Following the log: each entry once, whatever runs beside, ends early, or runs again."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 
 import pytest
 from pyspark.sql import DataFrame
@@ -13,7 +13,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED, Table
+from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED
 from tests.conftest import JobRun
 from tests.dispatch.log_rows import append, properties
 
@@ -144,18 +144,18 @@ def test_a_rebuild_that_is_overtaken_while_it_looks_around_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(store, MESSAGE)
-    look, looks = follow.covered_by, 0
+    look, looks = follow.covered_by_each, 0
 
-    def look_and_be_overtaken(at: Snapshot, tables: Iterable[Table]) -> dict[str, int]:
+    def look_and_be_overtaken(at: Snapshot) -> Mapping[str, int]:
         nonlocal looks
         looks += 1
-        found = look(at, tables)
+        found = look(at)
         if looks == 1:
             append(store, MESSAGE)
             dispatch(store)
         return found
 
-    monkeypatch.setattr(follow, "covered_by", look_and_be_overtaken)
+    monkeypatch.setattr(follow, "covered_by_each", look_and_be_overtaken)
     commit(store, lambda at: plan_dispatch(at, rebuild=True))
     assert offsets(store.consume_queue) == [0, 100]
     assert offsets(store.message_index) == [0, 0, 100, 100]
