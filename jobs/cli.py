@@ -28,6 +28,7 @@ JOBS = (
     "sql",
     "register",
     "maintain",
+    "validate",
 )
 
 

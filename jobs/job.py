@@ -73,6 +73,7 @@ class Run:
     store_uri  where the store is, as the user typed it
     now_ms     the job's clock, read once; nothing else in a job reads one
     quiet      whether to say nothing but the result
+    breaks_a_promise  set by a job that ran, and found that something does not hold: exit status 3, its counts beside it
     """
 
     job: str
@@ -81,6 +82,7 @@ class Run:
     quiet: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
+    breaks_a_promise: bool = False
     session_settings: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -186,6 +188,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     status, exit_status = "ok", EXIT_DONE
     try:
         counts = work()
+        exit_status = EXIT_BROKEN_PROMISE if run.breaks_a_promise else EXIT_DONE
     except BadInput as wrong:
         status, exit_status = "failed", EXIT_BAD_INPUT
         _explain(str(wrong), debug)

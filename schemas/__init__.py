@@ -21,6 +21,7 @@ from schemas.subscription_groups import SUBSCRIPTION_GROUPS
 from schemas.subscriptions import SUBSCRIPTIONS
 from schemas.table import Table
 from schemas.topics import TOPICS
+from schemas.validations import VALIDATIONS
 
 # Derived from the log: drop, dispatch --rebuild, and they are equal again.
 DERIVED = (CONSUME_QUEUE, MESSAGE_INDEX, PARKED, CLAIMS)
@@ -43,10 +44,12 @@ TABLES = (
     REPLICAS,
     EPOCHS,
     JOB_RUNS,
+    VALIDATIONS,
 )
 
 __all__ = [
     "CLAIMS", "COMMITLOG", "CONSUMER_OFFSETS", "CONSUME_QUEUE", "CUTS", "DERIVED", "EPOCHS", "FILTER_CLASSES",
     "FLOORS", "IN_FLIGHT", "JOB_RUNS", "MESSAGE_INDEX", "PARKED", "PROGRESS", "QUEUE_BOUNDS", "REJECTED_MESSAGES",
-    "REPLICAS", "STORE_SETTINGS", "SUBSCRIPTIONS", "SUBSCRIPTION_GROUPS", "TABLES", "TOPICS", "Table",
+    "REPLICAS", "STORE_SETTINGS", "SUBSCRIPTIONS", "SUBSCRIPTION_GROUPS", "TABLES", "TOPICS",
+    "VALIDATIONS", "Table",
 ]  # fmt: skip

@@ -51,4 +51,5 @@ TYPES: dict[str, t.DataType] = {
     "boolean": t.BooleanType(),
     "binary": t.BinaryType(),
     "map": t.MapType(t.StringType(), t.StringType()),
+    "strings": t.ArrayType(t.StringType()),
 }

@@ -72,11 +72,10 @@ def bounds_of(rows: DataFrame) -> DataFrame:
     batch is one row that takes as many places as it holds messages (1.14).
     """
     has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
-    inner_num = F.regexp_extract("properties", "(?:^|\x02)INNER_NUM\x01([0-9]+)", 1).cast("int")
-    places = F.when(F.col("sys_flag").bitwiseAND(0x80) != 0, F.coalesce(inner_num, F.lit(1))).otherwise(1)
     by_queue = rows.where(has_a_place).groupBy("topic", "queue_id")
     queues = by_queue.agg(
-        F.min("queue_offset").alias("min_offset"), F.max(F.col("queue_offset") + places).alias("next_offset")
+        F.min("queue_offset").alias("min_offset"),
+        F.max(F.col("queue_offset") + places_taken()).alias("next_offset"),
     )
     ends = rows.agg(
         F.min("physical_offset").alias("log_start"),
@@ -92,6 +91,12 @@ def bounds_of(rows: DataFrame) -> DataFrame:
         )
     )
     return queues.unionAll(log)
+
+
+def places_taken() -> Column:
+    """How many places of its queue a log row takes: one, an inner batch as many as it holds messages (1.14)."""
+    inner_num = F.regexp_extract("properties", "(?:^|\x02)INNER_NUM\x01([0-9]+)", 1).cast("int")
+    return F.when(F.col("sys_flag").bitwiseAND(0x80) != 0, F.coalesce(inner_num, F.lit(1))).otherwise(1)
 
 
 def _log_row(queue_id: int, least: Column, following: Column) -> Column:

@@ -1,0 +1,166 @@
+"""Check every promise of the tables, as Great Expectations suites, and mend what can be derived."""
+
+import json
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from jobs.dispatch import dispatch_store
+from jobs.job import Run, job, main
+from jobs.output import Output, terminal
+from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
+from pipelines.quality.expectations import Finding, Validator
+from pipelines.quality.promise import at_least
+from pipelines.quality.scope import Scope, scope_after, sound_up_to
+from pipelines.quality.suites import SUITES, chosen_suites
+from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
+from pipelines.store.errors import BadInput
+from schemas import COMMITLOG
+
+# Complaints of a broken promise that the table shows; `validations` keeps more of them.
+COMPLAINTS_SHOWN = 5
+
+
+class FailOn(StrEnum):
+    """From which severity on a broken promise is a failure."""
+
+    critical = "critical"
+    warning = "warning"
+    info = "info"
+
+
+@job
+def validate(
+    run: Run,
+    suite: Annotated[
+        list[str] | None, typer.Option(help=f"Only this one, repeatable: {', '.join(SUITES)}.")
+    ] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="Exit status 3 where a promise of this severity or a worse one is broken.")
+    ] = FailOn.warning,
+    since_append_seq: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=-1, help="Segments with appends after N; else after those found sound."
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="The whole log, whatever was found sound.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Mend what is derived from the log; the log is never touched.")
+    ] = False,
+    output: Annotated[
+        Output, typer.Option(help="A table to read, or a JSON object a promise.")
+    ] = Output.table,
+) -> dict[str, Any]:
+    """Check every promise of the tables; exit status 3 where one does not hold."""
+    if full and since_append_seq is not None:
+        raise BadInput("--full and --since-append-seq are given; expected one of them, or neither")
+    names = chosen_suites(suite or ())
+    run.store.make_tables()  # of an older version, or of derived tables that were dropped
+    scopes = _scopes(run, names, -1 if full else since_append_seq)
+    validator = Validator()
+    findings = _validate(run, validator, scopes, run.run_id)
+    counts: dict[str, Any] = {}
+    if repair:
+        broken_before = {finding.promise for finding in findings if finding.broken}
+        if _repair(run, findings):
+            findings = _validate(run, validator, scopes, f"{run.run_id}:repaired")
+        broken_after = {finding.promise for finding in findings if finding.broken}
+        counts = {"repaired": len(broken_before - broken_after)}
+    _show(run, findings, output)
+    broken = [finding for finding in findings if finding.broken]
+    if any(finding.promise.severity in at_least(fail_on.value) for finding in broken):
+        run.breaks_a_promise = True
+    return {
+        "checked": len(findings),
+        "broken": len(broken),
+        "broken_rows": sum(finding.broken for finding in broken),
+        "to_append_seq": max(scope.to_append for scope in scopes.values()),
+        **counts,
+    }
+
+
+def _scopes(run: Run, names: Sequence[str], asked: int | None) -> dict[str, Scope]:
+    """What each suite looks at: what is asked for, else what came since it was last found sound."""
+    at = run.store.snapshot()
+    last = at.number(COMMITLOG)
+    if asked is not None and asked > max(last, -1):
+        raise BadInput(f"--since-append-seq is {asked}; the log's last append is {last}")
+    after = {name: sound_up_to(at, name) if asked is None else asked for name in names}
+    scope_of = {append: scope_after(at, append) for append in set(after.values())}
+    return {name: scope_of[append] for name, append in after.items()}
+
+
+def _validate(run: Run, validator: Validator, scopes: Mapping[str, Scope], run_id: str) -> list[Finding]:
+    checks = sum(len(SUITES[name].checks) for name in scopes)
+    with run.progress("validating", checks, "checks") as looked:
+        findings = validate_suites(validator, run.store.snapshot(), scopes, looked)
+    run.commit(partial(plan_record, findings=findings, scopes=scopes, run_id=run_id, now_ms=run.now_ms))
+    return findings
+
+
+def _repair(run: Run, findings: Sequence[Finding]) -> bool:
+    """Mend derived tables and caches that are broken; whether there was anything to mend."""
+    broken = {finding.promise for finding in findings if finding.broken}
+    if broken & {AS_OF, ENDS, BEGINS}:
+        run.commit(lambda at: plan_bounds(at, run.store.settings))
+        run.say("queue_bounds: put right by the records of the log")
+    if AHEAD in broken:
+        run.commit(plan_followers)
+        run.say("progress: followers ahead of the log begin anew")
+    if broken & DERIVED_PROMISES:
+        dispatch_store(run, rebuild=True)
+        run.say("consume_queue, message_index, parked, claims: rebuilt from the log")
+    mendable = broken & ({AS_OF, ENDS, BEGINS, AHEAD} | DERIVED_PROMISES)
+    if broken - mendable:
+        run.say("the log and what groups and people have set are the truth: nothing of that is changed")
+    return bool(mendable)
+
+
+def _show(run: Run, findings: Sequence[Finding], output: Output) -> None:
+    if output == Output.json:
+        for finding in findings:
+            print(json.dumps(_as_object(finding), ensure_ascii=False))
+    elif not run.quiet:
+        _print(findings)
+
+
+def _as_object(finding: Finding) -> dict[str, Any]:
+    return {
+        "suite": finding.suite,
+        "expectation": finding.promise.sentence,
+        "severity": finding.promise.severity,
+        "checked": finding.checked,
+        "broken": finding.broken,
+        "complaints": list(finding.complaints),
+    }
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    """A line a promise, and below a broken one what is wrong with the first rows."""
+    console = terminal()
+    table = TextTable(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for name in ("suite", "promise", "severity"):
+        table.add_column(name, no_wrap=name != "promise")
+    for name in ("checked", "broken"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for finding in findings:
+        promise = finding.promise
+        style = "bold red" if finding.broken else ""
+        counts = (f"{finding.checked:,}", f"{finding.broken:,}" if finding.broken else "")
+        table.add_row(finding.suite, promise.sentence, promise.severity, *counts, style=style)
+        shown = finding.complaints[:COMPLAINTS_SHOWN]
+        left = finding.broken - len(shown)
+        for line in (*shown, *([f"… and {left:,} more"] if finding.broken and left else [])):
+            table.add_row("", Text(f"  {line}"), "", "", "")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main(validate)

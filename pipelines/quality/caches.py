@@ -1,0 +1,165 @@
+"""Caches: queue_bounds and progress, which make the log's head and its followers' places a look at a few rows."""
+
+from dataclasses import replace
+
+from pyspark.sql import functions as F
+
+from pipelines.quality.promise import Check, Promise, check, complaint
+from pipelines.quality.scope import Scope
+from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_head
+from pipelines.store.plan import Plan
+from pipelines.store.progress import progress_write, read_progress
+from pipelines.store.settings import Settings
+from pipelines.store.snapshot import Snapshot
+from pipelines.transaction.halves import has_imports
+from schemas import COMMITLOG, PROGRESS, QUEUE_BOUNDS
+from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
+
+AS_OF = Promise("as_of", "queue_bounds is as of one append, which the log has", "critical")
+ENDS = Promise("ends", "queue_bounds ends each queue where its messages end", "critical")
+BEGINS = Promise("begins", "queue_bounds begins no queue behind a message it has", "warning")
+AHEAD = Promise("ahead", "no follower is ahead of the log", "critical")
+
+# Rows of `progress` that remember a clock and not an append.
+CLOCK_SUFFIX = ":clock_ms"
+
+
+def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
+    """Each queue's bounds, and the log's own, beside what the records say as of the same append."""
+    as_of = read_head(at).bounds_append_seq  # pins the bounds before the log
+    rows = scope.of(at.read(COMMITLOG)).where(F.col("append_seq") <= as_of)
+    told = bounds_of(rows).withColumnsRenamed({"min_offset": "first", "next_offset": "end"})
+    known = at.read(QUEUE_BOUNDS)
+    next_offset, end = F.col("next_offset"), F.col("end")
+    is_log = (F.col("topic") == LOG_TOPIC) & (F.col("queue_id") == LOG_BOUNDS_QUEUE)
+    # A blank may be the last thing in the log.
+    segment_end = end - end % F.lit(settings.segment_bytes) + F.lit(settings.segment_bytes)
+    agrees = F.when(is_log, next_offset.between(end, segment_end)).otherwise(next_offset == end)
+    queue = (
+        F.when(is_log, F.lit("the log"))
+        .when(F.col("topic") == LOG_TOPIC, F.lit("the last store time"))
+        .otherwise(F.format_string("queue %s:%d", "topic", "queue_id"))
+    )
+    last = at.number(COMMITLOG)
+    is_known = F.col("append_seq").isNotNull()
+    return check(
+        "caches",
+        known.join(told, ["topic", "queue_id"], "full"),
+        F.col("queue_id"),
+        {
+            AS_OF: F.when(
+                is_known | next_offset.isNotNull(),
+                complaint(
+                    (F.col("append_seq") == as_of) & (F.col("append_seq") <= last),
+                    F.format_string(
+                        "queue_bounds has %s as of append %d, the table is as of %d and the log's last is %d",
+                        queue,
+                        "append_seq",
+                        F.lit(as_of),
+                        F.lit(last),
+                    ),
+                ),
+            ),
+            ENDS: F.when(
+                end.isNotNull(),
+                complaint(
+                    agrees,
+                    F.format_string(
+                        "queue_bounds says %s goes on at %d; its records say %d", queue, next_offset, end
+                    ),
+                ),
+            ),
+            BEGINS: F.when(
+                F.col("first").isNotNull() & is_known,
+                complaint(
+                    F.col("min_offset") <= F.col("first"),
+                    F.format_string(
+                        "queue_bounds says %s begins at %d; a record of it is at %d",
+                        queue,
+                        "min_offset",
+                        "first",
+                    ),
+                ),
+            ),
+        },
+    )
+
+
+def followers(at: Snapshot) -> Check:
+    """Each follower's place in the log."""
+    at.version(PROGRESS)
+    last = at.number(COMMITLOG)
+    return check(
+        "caches",
+        at.read(PROGRESS).where(~F.coalesce(F.col("follower").endswith(CLOCK_SUFFIX), F.lit(False))),
+        F.col("append_seq"),
+        {
+            AHEAD: complaint(
+                F.col("append_seq") <= last,
+                F.format_string(
+                    "%s has followed append %d; the log's last is %d", "follower", "append_seq", F.lit(last)
+                ),
+            )
+        },
+    )
+
+
+def plan_followers(at: Snapshot) -> Plan:
+    """Followers that are ahead of the log begin anew: their rows, and the claims, tell them what is done."""
+    remembered, last = read_progress(at), at.number(COMMITLOG)
+    ahead = {
+        name: -1
+        for name, append_seq in remembered.items()
+        if append_seq > last and not name.endswith(CLOCK_SUFFIX)
+    }
+    return Plan((progress_write(at, ahead),) if ahead else ())
+
+
+def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
+    """Put queue_bounds right by what all records of the log say; what they cannot say stays as it is.
+
+    They say nothing of queues without records. A queue that goes on behind its last record is left so where a broker was
+    imported: it may know of messages whose records were lost, and their offsets must not be given twice.
+    """
+    at.version(QUEUE_BOUNDS)
+    # A row a queue, as in the head.
+    known = {(row.topic, row.queue_id): (row.min_offset, row.next_offset) for row in at.rows(QUEUE_BOUNDS)}
+    told = {
+        (row.topic, row.queue_id): (row.min_offset, row.next_offset)
+        for row in bounds_of(at.read(COMMITLOG)).collect()
+    }
+    keeps_ends = has_imports(at)
+    log, clock = (LOG_TOPIC, LOG_BOUNDS_QUEUE), (LOG_TOPIC, LOG_CLOCK_QUEUE)
+    if log not in told:
+        return Plan()
+    mended: dict[Queue, tuple[int, int]] = {
+        queue: _mended(known.get(queue), told.get(queue), keeps_ends) for queue in known.keys() | told.keys()
+    }
+    first, end = told[log]
+    known_end = known[log][1] if log in known else end
+    segment_end = end - end % settings.segment_bytes + settings.segment_bytes
+    queues = {queue: bounds for queue, bounds in mended.items() if queue[0] != LOG_TOPIC}
+    head = LogHead(
+        append_seq=at.number(COMMITLOG),
+        min_offset=min(known[log][0], first) if log in known else first,
+        next_offset=known_end if end <= known_end <= segment_end else end,
+        last_store_timestamp=told[clock][1],
+        next_queue_offsets={queue: following for queue, (_, following) in queues.items()},
+        min_queue_offsets={queue: least for queue, (least, _) in queues.items()},
+    )
+    return Plan((bounds_write(at, replace(head, bounds_append_seq=head.append_seq)),))
+
+
+def _mended(known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool) -> tuple[int, int]:
+    """Bounds of one queue: as the records say where there are any.
+
+    >>> _mended((0, 9), None, False), _mended((0, 9), (2, 7), False), _mended((3, 9), (2, 7), True)
+    ((0, 9), (0, 7), (2, 9))
+    """
+    if told is None:
+        assert known is not None, "a queue is known from one of the two"
+        return known
+    if known is None:
+        return told
+    end = max(known[1], told[1]) if keeps_ends else told[1]
+    return min(known[0], told[0]), end

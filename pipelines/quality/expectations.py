@@ -1,0 +1,126 @@
+"""Great Expectations: each promise an expectation, each check's promises a suite that it validates over Spark.
+
+An expectation is that a complaint column is null. Great Expectations asks for the counts of all of them in one aggregate,
+so a check costs one Spark job; the rows stay where they are. Only where something is broken a second job fetches the first
+complaints, in the order of the log. It is slow to import, so only those who validate do.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from pipelines.quality.promise import Check, Promise
+
+COMPLAINTS_KEPT = 20
+
+# Counts alone: with values, every expectation would read all rows again for a few of them.
+COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one promise: rows looked at, rows that break it, and what is wrong with the first of them."""
+
+    suite: str
+    promise: Promise
+    checked: int
+    broken: int
+    complaints: tuple[str, ...] = ()
+
+
+class Validator:
+    """Validates checks in one context of Great Expectations that lives in memory alone."""
+
+    def __init__(self) -> None:
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when it is imported: nothing is sent anywhere
+        logging.getLogger("great_expectations").setLevel(logging.ERROR)
+        import great_expectations as gx
+        from great_expectations.data_context.types.base import ProgressBarsConfig
+        from great_expectations.expectations.metadata_types import FailureSeverity
+
+        self._gx, self._severity = gx, FailureSeverity
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False)
+        # Not persisted: a frame is read once, and one of them has bodies.
+        self._source = context.data_sources.add_spark("store", persist=False)
+
+    def findings(self, check: Check) -> list[Finding]:
+        """What is found of each promise of a check."""
+        counts = self._counts(check)
+        broken = [promise for promise, (_, count) in counts.items() if count]
+        complaints = first_complaints(check, broken) if broken else {}
+        return [
+            Finding(check.suite, promise, checked, count, complaints.get(promise.column, ()))
+            for promise, (checked, count) in counts.items()
+        ]
+
+    def _counts(self, check: Check) -> dict[Promise, tuple[int, int]]:
+        """Rows and broken rows of each promise: each expectation's own result tells, whatever its severity."""
+        suite = self._gx.ExpectationSuite(
+            name=check.suite,
+            expectations=[
+                self._gx.expectations.ExpectColumnValuesToBeNull(
+                    column=promise.column,
+                    description=promise.sentence,
+                    severity=self._severity(promise.severity),
+                )
+                for promise in check.promises
+            ],
+        )
+        name = "_".join((check.suite, *(promise.column for promise in check.promises)))
+        asset = self._source.add_dataframe_asset(name)
+        try:
+            batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": check.rows})
+            validated = batch.validate(suite, result_format=COUNTS_ONLY)
+        finally:
+            self._source.delete_asset(name)
+        by_column = {_column_of(result): result for result in validated.results}
+        return {promise: _count(by_column[promise.column]) for promise in check.promises}
+
+
+def _column_of(result: Any) -> str:
+    return str(result.expectation_config.kwargs["column"])
+
+
+def _count(result: Any) -> tuple[int, int]:
+    """Rows and broken rows of one expectation. Raises what kept Great Expectations from finding out."""
+    if result.exception_info and _raised(result.exception_info):
+        raise RuntimeError(_raised(result.exception_info))
+    found = result.result
+    return int(found["element_count"] or 0), int(found["unexpected_count"] or 0)
+
+
+def _raised(info: dict[str, Any]) -> str | None:
+    """What went wrong while an expectation was evaluated: told for it as a whole, or for each of its metrics."""
+    parts = [info] if "raised_exception" in info else list(info.values())
+    return next((str(part["exception_message"]) for part in parts if part["raised_exception"]), None)
+
+
+def first_complaints(check: Check, broken: Sequence[Promise]) -> dict[str, tuple[str, ...]]:
+    """The first complaints of each broken promise, in the order of the check's places; all in one job."""
+    told = F.explode(
+        F.array(
+            *[
+                F.struct(F.lit(promise.column).alias("promise"), F.col(promise.column).alias("complaint"))
+                for promise in broken
+            ]
+        )
+    )
+    in_order = Window.partitionBy("promise").orderBy("place", "complaint")
+    first = (
+        check.rows.select("place", told.alias("told"))
+        .select("place", "told.*")
+        .where(F.col("complaint").isNotNull())
+        .withColumn("rank", F.row_number().over(in_order))
+        .where(F.col("rank") <= COMPLAINTS_KEPT)
+        .orderBy("promise", "rank")
+    )
+    complaints: dict[str, tuple[str, ...]] = {}
+    for row in first.collect():  # at most 20 a promise
+        complaints[row.promise] = (*complaints.get(row.promise, ()), row.complaint)
+    return complaints

@@ -1,0 +1,70 @@
+"""Promises: what must hold of rows, and the sentence a person would want to see about a row of which it does not.
+
+A theme looks at rows once and gives a frame with a complaint column for each of its promises: null where all is well. What
+is unknown counts as broken.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+Severity = Literal["critical", "warning", "info"]
+# From the worst on.
+SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One thing that must hold of every row of a frame.
+
+    column    the frame's complaint column: null, or what is wrong with the row
+    sentence  what is promised; the expectation's name in tables and reports
+    severity  critical: messages are lost, twice or wrong; warning: an answer may be; info: worth a look
+    """
+
+    column: str
+    sentence: str
+    severity: Severity
+
+
+@dataclass(frozen=True)
+class Check:
+    """Rows and the promises they are held to.
+
+    suite     what it belongs to, as `--suite` names it
+    rows      `place` (long: complaints are shown in its order) and a complaint column a promise
+    """
+
+    suite: str
+    rows: DataFrame
+    promises: tuple[Promise, ...]
+
+
+def check(suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column]) -> Check:
+    """A check of `rows`: what each promise has to say about each of them."""
+    columns = [complaint.cast("string").alias(promise.column) for promise, complaint in complaints.items()]
+    return Check(suite, rows.select(place.cast("long").alias("place"), *columns), tuple(complaints))
+
+
+def complaint(holds: Column, sentence: Column) -> Column:
+    """`sentence` where the promise does not hold, or where that is unknown."""
+    return F.when(~F.coalesce(holds, F.lit(False)), sentence)
+
+
+def record() -> Column:
+    """A row of the log as a complaint names it: where it lies, and which message of its queue it is."""
+    return F.format_string(
+        "the record at byte %d (%s %d:%d)", "physical_offset", "topic", "queue_id", "queue_offset"
+    )
+
+
+def at_least(severity: Severity) -> Sequence[Severity]:
+    """The severities that are as bad as this one, or worse.
+
+    >>> at_least("warning")
+    ('critical', 'warning')
+    """
+    return SEVERITIES[: SEVERITIES.index(severity) + 1]

@@ -1,0 +1,57 @@
+"""A validation: suites over one snapshot, what was found, and what of it can be mended."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pipelines.quality.derived import DERIVED_TABLES
+from pipelines.quality.expectations import Finding, Validator
+from pipelines.quality.scope import Scope
+from pipelines.quality.state import usable_settings
+from pipelines.quality.suites import SUITES
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from schemas import STORE_SETTINGS, VALIDATIONS
+
+DERIVED_PROMISES = frozenset(
+    promise for derived in DERIVED_TABLES for promise in (derived.missing, derived.surplus)
+)
+
+
+def validate_suites(
+    validator: Validator, at: Snapshot, scopes: Mapping[str, Scope], looked: Callable[[int], None]
+) -> list[Finding]:
+    """What is found of each promise of the suites named in `scopes`.
+
+    looked  told of each check that is through
+    """
+    settings = usable_settings({row.name: row.value for row in at.rows(STORE_SETTINGS)})
+
+    def found() -> Iterator[Finding]:
+        for name, scope in scopes.items():
+            for make_check in SUITES[name].checks:
+                yield from validator.findings(make_check(at, scope, settings))
+                looked(1)
+
+    return list(found())
+
+
+def plan_record(
+    at: Snapshot, findings: Sequence[Finding], scopes: Mapping[str, Scope], run_id: str, now_ms: int
+) -> Plan:
+    """Keep what was found."""
+    rows = [
+        (
+            run_id,
+            now_ms,
+            finding.suite,
+            finding.promise.sentence,
+            finding.promise.severity,
+            scopes[finding.suite].after_append,
+            scopes[finding.suite].to_append,
+            finding.checked,
+            finding.broken,
+            list(finding.complaints),
+        )
+        for finding in findings
+    ]
+    written = at.store.spark.createDataFrame(rows, VALIDATIONS.columns).coalesce(1)
+    return Plan((at.note(VALIDATIONS, written),))
