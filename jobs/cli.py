@@ -1,12 +1,14 @@
 """`commitlake JOB --store URI …`: every job under one name."""
 
 import sys
-from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from jobs.job import run_app
+from jobs.command_line import run_app, summary
+from jobs.examples import epilog
 
 # In the order a newcomer meets them.
 JOBS = (
@@ -29,25 +31,52 @@ JOBS = (
     "register",
     "maintain",
     "validate",
+    "report",
+    "doctor",
 )
 
 
-def application(jobs: Sequence[str] = JOBS) -> typer.Typer:
-    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+class Jobs(TyperGroup):
+    """The jobs, listed by what their docstrings say; only the one that is run or completed has its code loaded."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _described(cmd_name) if cmd_name in JOBS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else _loaded(name), rest
+
+
+def application() -> typer.Typer:
+    app = typer.Typer(cls=Jobs, no_args_is_help=True, pretty_exceptions_enable=False)
 
     @app.callback()
     def commitlake() -> None:
         """RocketMQ's message store as Delta tables and Spark jobs."""
 
-    for name in jobs:
-        app.command(name=name)(getattr(import_module(f"jobs.{name}"), name))
     return app
 
 
+def _loaded(name: str) -> Any:
+    return _command(name, getattr(import_module(f"jobs.{name}"), name), help=None)
+
+
+def _described(name: str) -> Any:
+    return _command(name, lambda: None, help=summary(name))
+
+
+def _command(name: str, function: Any, help: str | None) -> Any:
+    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    one.command(name=name, help=help, epilog=epilog(name))(function)
+    return typer.main.get_command(one)
+
+
 def run(arguments: list[str]) -> None:
-    """Run one job; only that job's code is loaded."""
-    named = [name for name in arguments[:1] if name in JOBS]
-    run_app(application(named or JOBS), arguments[:1], arguments)
+    """Run one job."""
+    run_app(application(), arguments[:1], arguments)
 
 
 def main() -> None:

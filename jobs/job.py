@@ -27,18 +27,23 @@ from typing import Annotated, Any
 from urllib.parse import urlparse
 
 import typer
-import typer.exceptions
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
+from rich.text import Text
 
+from jobs.command_line import EXIT_BAD_INPUT, EXIT_DONE, EXIT_FAILED, print_result, result_line, run_app
+from jobs.examples import epilog
 from jobs.session import session
 from pipelines.store.commit import Committed, commit
 from pipelines.store.errors import BadInput, StoreError
@@ -49,8 +54,6 @@ from pipelines.store.store import Store
 from schemas import JOB_RUNS
 
 log = logging.getLogger("commitlake")
-
-EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
 
 StoreUri = Annotated[
     str, typer.Option("--store", metavar="URI", help="A local path, file:, hdfs:, s3a:, abfss: or gs:")
@@ -70,10 +73,10 @@ class Run:
     """One run of a job.
 
     job        name of the job
-    store_uri  where the store is, as the user typed it
+    store_uri  where the store is, as the user typed it; '' where a job that can do without was given none
     now_ms     the job's clock, read once; nothing else in a job reads one
     quiet      whether to say nothing but the result
-    breaks_a_promise  set by a job that ran, and found that something does not hold: exit status 3, its counts beside it
+    exit_status  how the job ends when it raises nothing: a job that looks for faults and found some says so here
     """
 
     job: str
@@ -82,7 +85,7 @@ class Run:
     quiet: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
-    breaks_a_promise: bool = False
+    exit_status: int = EXIT_DONE
     session_settings: dict[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -114,7 +117,10 @@ class Run:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn(unit),
+            Speed(unit),
             TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
             console=Console(stderr=True),
             disable=self.quiet or not sys.stderr.isatty(),
             transient=True,
@@ -124,9 +130,32 @@ class Run:
             yield lambda done: bar.advance(task, done)
 
 
+class Speed(ProgressColumn):
+    """How many units a second are done."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} {self.unit}/s")
+
+
 def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
     """Make a command of `function(run, its own options) -> counts`: adds what all jobs share."""
+    return _command(function, inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY, annotation=StoreUri))
 
+
+def job_for_any_store(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """As `job`, for one that has something to say without a store too."""
+    store = inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY, annotation=StoreUri, default="")
+    return _command(function, store)
+
+
+def _command(
+    function: Callable[..., dict[str, Any]], store_parameter: inspect.Parameter
+) -> Callable[..., None]:
     @wraps(function)
     def command(**options: Any) -> None:
         common = {name: options.pop(name) for name in ("store", "now", "result_path", "quiet", "debug")}
@@ -141,7 +170,7 @@ def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "run"]
     keyword_only = inspect.Parameter.KEYWORD_ONLY
     shared = [
-        inspect.Parameter("store", keyword_only, annotation=StoreUri),
+        store_parameter,
         inspect.Parameter("now", keyword_only, annotation=Now, default=None),
         inspect.Parameter("result_path", keyword_only, annotation=ResultPath, default=None),
         inspect.Parameter("quiet", keyword_only, annotation=Quiet, default=False),
@@ -156,66 +185,35 @@ def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
 def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -> None:
     """Run one job's file as a script."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command(name=command.__name__)(command)
+    app.command(name=command.__name__, epilog=epilog(command.__name__))(command)
     run_app(app, [command.__name__], list(sys.argv[1:] if arguments is None else arguments))
-
-
-def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
-    """Run a command-line application; wrong arguments get their sentence, a result line and exit status 2."""
-    try:
-        app(arguments, standalone_mode=False)
-    except typer.Abort:
-        raise SystemExit(EXIT_FAILED) from None
-    except typer.Exit as leave:
-        raise SystemExit(leave.exit_code) from None
-    except typer.exceptions.TyperException as wrong:
-        _explain(f"{wrong.format_message()} See --help", debug=False)
-        store = (
-            arguments[arguments.index("--store") + 1 : arguments.index("--store") + 2]
-            if "--store" in arguments
-            else []
-        )
-        _print_result(
-            _result_line(job_name[0] if job_name else "", "failed", store[0] if store else None, 0.0, {})
-        )
-        raise SystemExit(EXIT_BAD_INPUT) from None
 
 
 def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, debug: bool) -> int:
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     counts: dict[str, Any] = {}
-    status, exit_status = "ok", EXIT_DONE
+    status, exit_status, has_failed = "ok", EXIT_DONE, False
     try:
         counts = work()
-        exit_status = EXIT_BROKEN_PROMISE if run.breaks_a_promise else EXIT_DONE
+        exit_status = run.exit_status
+        status = "ok" if exit_status == EXIT_DONE else "failed"
     except BadInput as wrong:
         status, exit_status = "failed", EXIT_BAD_INPUT
         _explain(str(wrong), debug)
     except StoreError as failure:
-        status, exit_status = "failed", EXIT_FAILED
+        status, exit_status, has_failed = "failed", EXIT_FAILED, True
         _explain(str(failure), debug)
     except Exception as failure:
-        status, exit_status = "failed", EXIT_FAILED
+        status, exit_status, has_failed = "failed", EXIT_FAILED, True
         _explain(f"{run.job} failed: {_first_line(failure)}; nothing is lost, it is safe to run again", debug)
-    line = _result_line(run.job, status, run.store_uri, time.monotonic() - started, counts)
-    if run.wrote or exit_status == EXIT_FAILED:
+    line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
+    if run.wrote or (has_failed and run.store_uri):
         _record(run, started_ms, line)
     if result_path is not None:
         _write_result(run, result_path, line)
-    _print_result(line)
+    print_result(line)
     return exit_status
-
-
-def _result_line(
-    job_name: str, status: str, store: str | None, seconds: float, counts: dict[str, Any]
-) -> dict[str, Any]:
-    return {"job": job_name, "status": status, "store": store, "seconds": round(seconds, 3), **counts}
-
-
-def _print_result(line: dict[str, Any]) -> None:
-    sys.stderr.flush()
-    print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
 def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table as TextTable
 from rich.text import Text
 
+from jobs.command_line import EXIT_BROKEN_PROMISE
 from jobs.dispatch import dispatch_store
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
@@ -76,7 +77,7 @@ def validate(
     _show(run, findings, output)
     broken = [finding for finding in findings if finding.broken]
     if any(finding.promise.severity in at_least(fail_on.value) for finding in broken):
-        run.breaks_a_promise = True
+        run.exit_status = EXIT_BROKEN_PROMISE
     return {
         "checked": len(findings),
         "broken": len(broken),

@@ -1,0 +1,53 @@
+"""The command line without Spark: help, completion and misspelt options are answered at once, little is loaded."""
+
+import ast
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+import typer.exceptions
+
+EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
+
+
+def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
+    """Run a command-line application; wrong arguments get their sentence, a result line and exit status 2."""
+    try:
+        app(arguments, standalone_mode=False)
+    except typer.Abort:
+        raise SystemExit(EXIT_FAILED) from None
+    except typer.Exit as leave:
+        raise SystemExit(leave.exit_code) from None
+    except typer.exceptions.TyperException as wrong:
+        print(f"error: {wrong.format_message()} See --help", file=sys.stderr)
+        store = (
+            arguments[arguments.index("--store") + 1 : arguments.index("--store") + 2]
+            if "--store" in arguments
+            else []
+        )
+        print_result(
+            result_line(job_name[0] if job_name else "", "failed", store[0] if store else None, 0.0, {})
+        )
+        raise SystemExit(EXIT_BAD_INPUT) from None
+
+
+def result_line(
+    job_name: str, status: str, store: str | None, seconds: float, counts: dict[str, Any]
+) -> dict[str, Any]:
+    return {"job": job_name, "status": status, "store": store, "seconds": round(seconds, 3), **counts}
+
+
+def print_result(line: dict[str, Any]) -> None:
+    sys.stderr.flush()
+    print(json.dumps(line, ensure_ascii=False), flush=True)
+
+
+def summary(job_name: str) -> str:
+    """What a job does, one line: its docstring's first, read without running its code."""
+    source = Path(__file__).with_name(f"{job_name}.py").read_text(encoding="utf-8")
+    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
+    described = next(node for node in functions if node.name == job_name)
+    return (ast.get_docstring(described) or "").partition("\n")[0]

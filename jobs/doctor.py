@@ -1,0 +1,110 @@
+"""Say what is wrong with this machine, its session or a store, and how to mend it."""
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import EXIT_FAILED, Run, job_for_any_store, main
+from jobs.output import Output, terminal
+from jobs.session import PROJECT, SETTINGS_FILE, read_settings
+from pipelines.health.check import Check, Verdict, bad, looked_at, ok
+from pipelines.health.machine import SET_UP, machine_looks
+from pipelines.health.session import session_looks
+from pipelines.health.store import store_looks, tables
+from pipelines.store.errors import StoreError
+from pipelines.store.lock import local_path
+from pipelines.store.store import Store
+
+STYLES = {Verdict.ok: "green", Verdict.warn: "yellow", Verdict.bad: "bold red"}
+NAME_WIDTH = 16
+
+
+@job_for_any_store
+def doctor(
+    run: Run,
+    output: Annotated[Output, typer.Option(help="Lines to read, or a JSON object a check.")] = Output.table,
+) -> dict[str, Any]:
+    """Say what is wrong with this machine, its session or a store, and how to mend it."""
+    verdicts: Counter[Verdict] = Counter()
+    for check in _checks(run):
+        verdicts[check.verdict] += 1
+        _tell(run, check, output)
+    if verdicts[Verdict.bad]:
+        run.exit_status = EXIT_FAILED
+    return {
+        "checked": verdicts.total(),
+        "bad": verdicts[Verdict.bad],
+        "warnings": verdicts[Verdict.warn],
+    }
+
+
+def _checks(run: Run) -> Iterator[Check]:
+    """From the ground up: each part needs those before it, so a bad one may end the list."""
+    settings: Mapping[str, str] = {}
+    try:
+        settings = _session_settings()
+    except (StoreError, OSError) as failure:
+        yield bad("settings file", str(failure), SET_UP)
+    store_directory = local_path(run.store_uri) if run.store_uri else None
+    places = [Path(store_directory)] if store_directory else []
+    java_is_there = True
+    for check in looked_at(machine_looks(PROJECT, settings, places)):
+        java_is_there = java_is_there and not (check.name == "java" and check.verdict == Verdict.bad)
+        yield check
+    if not java_is_there:
+        yield bad("session", "not tried: it needs Java, see above", "mend Java, then ask again")
+        return
+    session = next(looked_at([("session", lambda: _session(run))]))
+    yield session
+    if session.verdict == Verdict.bad:
+        return
+    yield from looked_at(session_looks(run.spark))
+    if run.store_uri:
+        store = Store(run.spark, run.store_uri)
+        whole = next(looked_at([("tables", lambda: tables(store))]))
+        yield whole
+        if store.exists():
+            yield from looked_at(store_looks(store))
+
+
+def _session_settings() -> Mapping[str, str]:
+    """Those of the file an embedded session is made from; under spark-submit they are given there."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return {}
+    return read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
+
+
+def _session(run: Run) -> Check:
+    started = time.monotonic()
+    context = run.spark.sparkContext
+    seconds = time.monotonic() - started
+    tasks = context.defaultParallelism
+    return ok(
+        "session", f"Spark {context.version} on {context.master}, {tasks} tasks at once, in {seconds:.1f} s"
+    )
+
+
+def _tell(run: Run, check: Check, output: Output) -> None:
+    if output == Output.json:
+        print(json.dumps(asdict(check), ensure_ascii=False), flush=True)
+    elif check.verdict == Verdict.bad or not run.quiet:
+        console = terminal()
+        console.print(f"{check.verdict:<4}", style=STYLES[check.verdict], end=" ")
+        console.print(
+            f"{check.name:<{NAME_WIDTH}} {check.found}", markup=False, highlight=False, soft_wrap=True
+        )
+        if check.remedy:
+            console.print(
+                f"{'':<5}{'':<{NAME_WIDTH}} → {check.remedy}", markup=False, highlight=False, soft_wrap=True
+            )
+
+
+if __name__ == "__main__":
+    main(doctor)

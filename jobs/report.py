@@ -1,0 +1,87 @@
+"""Write one HTML page about a store, or serve it and keep it new."""
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jobs.job import Run, job, main
+from jobs.live_page import LivePage
+from pipelines.reports.page.overview import overview
+from pipelines.reports.page.render import render
+from pipelines.store.errors import BadInput, StoreError
+
+
+@job
+def report(
+    run: Run,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The page, one file that needs no network.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Serve the page on this machine and keep it new, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="--watch: port; 0 takes a free one.")] = 0,
+    every: Annotated[float, typer.Option(min=1, help="--watch: seconds from one look to the next.")] = 30,
+) -> dict[str, Any]:
+    """One HTML page about a store: messages, lag, delays, failures, runs."""
+    if out is not None:
+        _expect_place(out)
+    if watch:
+        return _watch(run, out, port, every)
+    if out is None:
+        raise BadInput("report needs --out FILE for the page, or --watch to serve it")
+    page = render(overview(run.store.snapshot(), run.now_ms))
+    return {"out": str(out), "bytes": write_whole(out, page)}
+
+
+def _expect_place(out: Path) -> None:
+    if out.is_dir():
+        raise BadInput(f"--out is {out}, a directory; expected a file in it, as {out / 'report.html'}")
+    if not out.absolute().parent.is_dir():
+        raise BadInput(f"--out is {out}, but there is no directory {out.absolute().parent}; make it first")
+
+
+def write_whole(out: Path, page: str) -> int:
+    """Write the page so that who reads it sees the old one or the new one; its bytes."""
+    content = page.encode()
+    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(out)
+    except OSError as failure:
+        unfinished.unlink(missing_ok=True)
+        raise BadInput(f"--out {out} cannot be written: {failure.strerror}") from failure
+    return len(content)
+
+
+def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any]:
+    """Serve the page until Ctrl-C; what a look fails on is said, and the page before it stays."""
+    counts = {"out": None if out is None else str(out), "bytes": 0, "pages": 0}
+    try:
+        with LivePage(port) as live:
+            store, started = run.store, time.monotonic()
+            while True:
+                # The job's clock goes on from where it was read.
+                now_ms = run.now_ms + int((time.monotonic() - started) * 1000)
+                try:
+                    page = render(overview(store.snapshot(), now_ms), version=live.next_version)
+                except StoreError as failure:
+                    run.say(f"the page could not be made anew: {failure}")
+                else:
+                    live.show(page)
+                    counts |= {"bytes": len(page.encode()), "pages": live.shown}
+                    if live.shown == 1:
+                        run.say(f"serving {live.address} anew every {every:g} s; Ctrl-C ends it")
+                    if out is not None:
+                        write_whole(out, page)
+                time.sleep(every)
+    except KeyboardInterrupt:
+        run.say("stopped")
+    return counts
+
+
+if __name__ == "__main__":
+    main(report)

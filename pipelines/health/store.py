@@ -1,0 +1,170 @@
+"""A store: that it is whole, can be written to, and is looked after."""
+
+import fcntl
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from pipelines.health.check import Check, Look, bad, ok, warn
+from pipelines.reports.page.words import moment, plural
+from pipelines.store.delta import is_delta_table
+from pipelines.store.errors import BadInput
+from pipelines.store.jvm import hadoop_path
+from pipelines.store.lock import LOCK_FILE, local_path
+from pipelines.store.progress import covered_by_each
+from pipelines.store.store import PLAIN_DELTA, Store
+from schemas import COMMITLOG, DERIVED, JOB_RUNS, TABLES, Table
+
+STAGING = "_staging"
+
+
+def store_looks(store: Store) -> list[tuple[str, Look]]:
+    """What there is to look at of a store whose tables are all there."""
+    return [
+        ("settings", partial(settings, store)),
+        ("writing", partial(writing, store)),
+        ("dispatch", partial(dispatch, store)),
+        ("job runs", partial(job_runs, store)),
+        ("leftovers", partial(leftovers, store)),
+    ]
+
+
+def tables(store: Store) -> Check:
+    """Every table is there, with its columns, its partitions and its properties."""
+    with ThreadPoolExecutor(4) as pool:
+        complaints = [said for found in pool.map(partial(_complaints, store), TABLES) for said in found]
+    missing = [table.name for table in TABLES if not is_delta_table(store.spark, store.path(table))]
+    if len(missing) == len(TABLES):
+        return bad(
+            "tables", f"no store at {store.uri}", "make it with `commitlake create_store`, or mend --store"
+        )
+    if missing:
+        # It makes what is missing and fills what can be derived.
+        remedy = f"`commitlake dispatch --store {store.uri} --rebuild` makes them"
+        if not store.exists():
+            remedy = f"its creation was cut short: run `commitlake create_store --store {store.uri}` again"
+        return bad("tables", f"missing: {', '.join(missing)}", remedy)
+    if complaints:
+        return bad("tables", "; ".join(complaints), "a table was changed by other means; see docs/tables.md")
+    return ok("tables", f"{len(TABLES)}, with the columns and properties they should have")
+
+
+def _complaints(store: Store, table: Table) -> Sequence[str]:
+    path = store.path(table)
+    if not is_delta_table(store.spark, path):
+        return ()
+    (detail,) = store.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()
+    return (*_column_complaints(store, table), *_layout_complaints(table, detail))
+
+
+def _column_complaints(store: Store, table: Table) -> list[str]:
+    found = {column.name: column.dataType for column in store.read(table).schema}
+    complaints = []
+    for column in table.columns:
+        if column.name not in found:
+            complaints.append(f"{table.name} lacks the column {column.name}")
+        elif found[column.name] != column.dataType:
+            there, wanted = found[column.name].simpleString(), column.dataType.simpleString()
+            complaints.append(f"{table.name}.{column.name} is {there}, expected {wanted}")
+    return complaints
+
+
+def _layout_complaints(table: Table, detail: Row) -> list[str]:
+    complaints = []
+    if tuple(detail.partitionColumns) != table.partition_by:
+        there, wanted = ", ".join(detail.partitionColumns), ", ".join(table.partition_by)
+        complaints.append(
+            f"{table.name} is partitioned by {there or 'nothing'}, expected {wanted or 'nothing'}"
+        )
+    # What other readers need is off unless someone switched it on; what the table itself asks for must be said.
+    wanted_properties = {name: (value, value) for name, value in PLAIN_DELTA.items()}
+    wanted_properties |= {name: (value, "not set") for name, value in table.properties.items()}
+    for name, (wanted, unless_set) in wanted_properties.items():
+        found = detail.properties.get(name, unless_set)
+        if found != wanted:
+            complaints.append(
+                f"{table.name} has {name} = {found}, expected {wanted} (ALTER TABLE delta.`{detail.location}` "
+                f"SET TBLPROPERTIES ('{name}' = '{wanted}'))"
+            )
+    return complaints
+
+
+def settings(store: Store) -> Check:
+    try:
+        given = store.settings.given
+    except BadInput as wrong:
+        return bad("settings", str(wrong), "mend the row in the table store_settings")
+    without_effect = store.settings.without_effect
+    found = f"{len(given)} given"
+    return ok(
+        "settings", f"{found}, {len(without_effect)} of them without effect here" if without_effect else found
+    )
+
+
+def writing(store: Store) -> Check:
+    """Whether this user may write, and whether someone is writing right now."""
+    directory = local_path(store.uri)
+    if directory is None:
+        return ok("writing", "no lock is needed on this kind of store; writing was not tried")
+    lock = Path(directory) / LOCK_FILE
+    denied = [path for path in (Path(directory), lock) if path.exists() and not os.access(path, os.W_OK)]
+    if denied:
+        return bad(
+            "writing", f"{denied[0]} cannot be written to", "run as its owner, or change its permissions"
+        )
+    if not lock.exists():
+        return ok("writing", "the directory can be written to")
+    with lock.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return warn(
+                "writing", "another run holds the lock right now", "nothing, unless it stays so for minutes"
+            )
+    return ok("writing", "the directory can be written to, nobody holds the lock")
+
+
+def dispatch(store: Store) -> Check:
+    at = store.snapshot()
+    covered = covered_by_each(at)
+    newest = at.number(COMMITLOG)
+    behind = {table.name: newest - covered[table.name] for table in DERIVED if covered[table.name] < newest}
+    if not behind:
+        return ok("dispatch", "it has followed the whole log")
+    found = f"{', '.join(behind)} lag behind the log by up to {plural(max(behind.values()), 'append')}"
+    return warn("dispatch", found, f"`commitlake dispatch --store {store.uri}`")
+
+
+def job_runs(store: Store) -> Check:
+    """Jobs whose newest run failed; one that went well since is mended."""
+    newest = (
+        store.read(JOB_RUNS)
+        .groupBy("job")
+        .agg(F.max_by("status", "started_ms").alias("status"), F.max("started_ms").alias("started_ms"))
+    )
+    failed = newest.where(F.col("status") != "ok").orderBy("job").collect()  # a row a job
+    if not failed:
+        return ok("job runs", "no job's last run has failed")
+    found = ", ".join(f"{row.job} failed at {moment(row.started_ms)} UTC" for row in failed)
+    return warn(
+        "job runs", f"{found} and has not run well since", "it is safe to run again; --debug says more"
+    )
+
+
+def leftovers(store: Store) -> Check:
+    """What a put that was killed leaves: the copy of its input it was about to append."""
+    staging, files = hadoop_path(store.spark, store.path_of(STAGING))
+    runs = (
+        [status.getPath().getName() for status in files.listStatus(staging)] if files.exists(staging) else []
+    )
+    if not runs:
+        return ok("leftovers", "none")
+    found = (
+        f"{plural(len(runs), 'directory', 'directories')} in {staging}: of puts that run now, or were killed"
+    )
+    return warn("leftovers", found, "remove them when no put is running")

@@ -1,0 +1,63 @@
+"""What the page asks: queries over tables and views, run as `commitlake sql` runs them, and shown beside their answers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from inspect import cleandoc
+from typing import Any
+
+from pipelines.reports.read_only_sql import query_rows
+from pipelines.store.snapshot import Snapshot
+
+# Rows of a list on the page; who wants the others has the SQL.
+ROWS_SHOWN = 200
+# Queries that run side by side: most are short, and while one is planned another reads.
+AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Question:
+    """One query of the page.
+
+    name  what the page calls it, a place in the page
+    sql   exactly what is run; one that does not group rows into a handful ends in a LIMIT
+    """
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A question and its rows: aggregates, at most as many as its LIMIT."""
+
+    question: Question
+    rows: Sequence[Mapping[str, Any]]
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        return self.rows[0]
+
+    @property
+    def was_cut(self) -> bool:
+        """Whether there may be more rows than the page shows."""
+        return len(self.rows) >= ROWS_SHOWN
+
+    def total(self, name: str) -> int:
+        return sum(row[name] or 0 for row in self.rows)
+
+
+def question(name: str, sql: str) -> Question:
+    """A question from SQL as it is indented in code."""
+    return Question(name, cleandoc(sql))
+
+
+def ask(at: Snapshot, questions: Iterable[Question]) -> dict[str, Found]:
+    """The answers by the questions' names; all are about the same version of every table."""
+    frames = {asked: query_rows(at.store.spark, at, asked.sql) for asked in questions}
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        # Aggregates, bounded by the question.
+        rows = pool.map(
+            lambda frame: [row.asDict(recursive=True) for row in frame.collect()], frames.values()
+        )
+        return {asked.name: Found(asked, found) for asked, found in zip(frames, rows, strict=True)}

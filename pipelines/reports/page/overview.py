@@ -1,0 +1,73 @@
+"""The page about a store: what is asked, in which order it is told, and what a person should look at first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.reports.page import failures, log, readers, upkeep, waiting
+from pipelines.reports.page.ask import Found, ask
+from pipelines.reports.page.parts import Section
+from pipelines.store.delta import is_delta_table
+from pipelines.store.snapshot import Snapshot
+from schemas import TABLES
+
+
+@dataclass(frozen=True)
+class Worry:
+    """Something a person should look at, and the section that tells more."""
+
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All that the page says.
+
+    store   where the store is
+    now_ms  the moment ages and due times are counted from, epoch milliseconds
+    """
+
+    store: str
+    now_ms: int
+    sections: Sequence[Section]
+
+    @property
+    def worries(self) -> list[Worry]:
+        return [Worry(text, section.anchor) for section in self.sections for text in section.worries]
+
+
+def overview(at: Snapshot, now_ms: int) -> Overview:
+    """Ask the store and tell it; everything is aggregated in Spark."""
+    found = ask(at, [log.LOG])
+    questions = [
+        log.HEAD, log.UNSEEN, log.NAMES, log.throughput(found["log"]),
+        readers.TOPICS, readers.LAG,
+        *waiting.questions(now_ms),
+        failures.DEAD_LETTERS, failures.RETRIES, failures.REJECTED,
+        upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
+    ]  # fmt: skip
+    if _is_validated(at):
+        questions += [upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE]
+    found |= ask(at, questions)
+    return Overview(at.store.uri, now_ms, _sections(found, now_ms))
+
+
+def _sections(found: dict[str, Found], now_ms: int) -> list[Section]:
+    sections = [
+        log.glance(found, now_ms),
+        log.growth(found),
+        readers.topics(found, now_ms),
+        readers.groups(found, now_ms),
+        waiting.delays(found, now_ms),
+        failures.failures(found, now_ms),
+        waiting.transactions(found, now_ms),
+    ]
+    if upkeep.NEWEST_VALIDATION.name in found:
+        sections.append(upkeep.quality(found, now_ms))
+    return [*sections, upkeep.job_runs(found, now_ms), upkeep.settings(found, now_ms)]
+
+
+def _is_validated(at: Snapshot) -> bool:
+    """Whether the store has a table of checks; an older one may not."""
+    table = next((table for table in TABLES if table.name == "validations"), None)
+    return table is not None and is_delta_table(at.store.spark, at.store.path(table))

@@ -1,0 +1,98 @@
+"""Topics with their queues, and how far behind each group is."""
+
+from collections.abc import Mapping
+
+from pipelines.reports.page.ask import ROWS_SHOWN, Found, question
+from pipelines.reports.page.charts import by_name
+from pipelines.reports.page.parts import Chart, Column, Section, table
+from pipelines.reports.page.words import count, plural
+
+TOPICS = question(
+    "topics",
+    f"""
+    SELECT topic,
+           count(*) AS queues,
+           sum(max_offset - min_offset) AS messages,
+           max(max_offset - min_offset) AS largest_queue,
+           unix_millis(max(last_updated)) AS last_message_ms
+    FROM topic_status
+    GROUP BY topic
+    ORDER BY messages DESC, topic
+    LIMIT {ROWS_SHOWN}
+    """,
+)
+
+LAG = question(
+    "lag",
+    f"""
+    SELECT progress.`group`,
+           progress.topic,
+           count(*) AS queues,
+           sum(progress.lag) AS lag,
+           max(progress.lag) AS largest_lag,
+           max(committed.committed_timestamp) AS last_read_ms
+    FROM consumer_progress AS progress
+    LEFT JOIN (
+        SELECT `group`, topic, queue_id, max(committed_timestamp) AS committed_timestamp
+        FROM consumer_offsets
+        GROUP BY `group`, topic, queue_id
+    ) AS committed USING (`group`, topic, queue_id)
+    GROUP BY progress.`group`, progress.topic
+    ORDER BY lag DESC, progress.`group`, progress.topic
+    LIMIT {ROWS_SHOWN}
+    """,
+)
+
+
+def topics(found: Mapping[str, Found], now_ms: int) -> Section:
+    asked, names = found["topics"], found["names"].first
+    with_messages = [row for row in asked.rows if row["messages"]]
+    lead = (
+        f"{plural(names['topics'], 'topic')}, {count(names['topics_with_messages'])} with messages, "
+        "as far as dispatch has come."
+    )
+    titles = {"topic": "topic", "messages": "messages", "queues": "queues"}
+    chart = Chart(
+        "Topics with most messages",
+        by_name(with_messages, "topic", "messages", "messages", titles),
+        "topics",
+        "Messages of the largest topics, a bar each.",
+    )
+    shown = table(
+        "Topics",
+        asked,
+        Column("topic", "Topic"),
+        Column("queues", "Queues", "count"),
+        Column("messages", "Messages", "count"),
+        Column("largest_queue", "Largest queue", "count"),
+        Column("last_message_ms", "Last message, UTC", "moment"),
+    )
+    return Section(
+        "topics", "Topics and queues", lead, [asked.question], (), (chart,) if with_messages else (), (shown,)
+    )
+
+
+def groups(found: Mapping[str, Found], now_ms: int) -> Section:
+    asked = found["lag"]
+    if not asked.rows:
+        return Section("groups", "Groups", "No group has read anything yet.", [asked.question])
+    behind = [{**row, "reader": f"{row['group']} · {row['topic']}"} for row in asked.rows if row["lag"]]
+    lag = asked.total("lag")
+    lead = (
+        f"{plural(lag, 'message')} to read, most of them for group {behind[0]['group']} of {behind[0]['topic']}."
+        if behind
+        else "Every group has read everything it reads."
+    )
+    titles = {"group": "group", "topic": "topic", "lag": "to read"}
+    chart = Chart("Messages still to read", by_name(behind, "reader", "lag", "messages", titles), "lag", lead)
+    shown = table(
+        "Lag",
+        asked,
+        Column("group", "Group"),
+        Column("topic", "Topic"),
+        Column("queues", "Queues", "count"),
+        Column("lag", "To read", "count"),
+        Column("largest_lag", "Most in a queue", "count"),
+        Column("last_read_ms", "Last progress, UTC", "moment"),
+    )
+    return Section("groups", "Groups", lead, [asked.question], (), (chart,) if behind else (), (shown,))
