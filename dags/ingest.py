@@ -3,7 +3,7 @@
 by hand, or by whoever has a file to put. Where it appended, **dispatch** follows by itself.
 
 **Failed?** Nothing is lost and nothing is doubled: a batch goes in once, a run cut short goes on where it stopped. Run
-it again with the same params, always. One thing first: *wrong arguments or input* (exit status 2) is not tried again by
+it again, always, with the same params. One thing first: *wrong arguments or input* (exit status 2) is not tried again by
 itself, since the same file would fail the same way. The task's log names the lines and what is wrong with them; mend
 the file, or set `on_bad` to `quarantine`, which puts the good rows and keeps the bad ones in the table
 `rejected_messages`.

@@ -39,4 +39,4 @@ with DAG(
     )
     validate >> report
     # A run is as its last tasks are: without this one, a report that was made would hide a promise that is broken.
-    [validate, report] >> EmptyOperator(task_id="all_promises_hold", pool="default_pool")
+    [validate, report] >> EmptyOperator(task_id="all_promises_hold")

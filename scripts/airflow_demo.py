@@ -1,7 +1,7 @@
 """`make airflow-demo`: Airflow on this machine, with the DAGs at work on a real broker's store.
 
-Run by Airflow's own Python. It starts Airflow's three parts, gives it a broker's directory to ingest, waits until the DAGs have
-done what follows from that, and shows what they did. On a terminal, or with --keep, Airflow stays up until Ctrl-C.
+Run by Airflow's own Python. It starts Airflow's three parts, gives it a broker's directory to ingest, waits until the DAGs
+have done what follows from that, and shows what they did. On a terminal, or with --keep, Airflow stays up until Ctrl-C.
 """
 
 import argparse
@@ -29,13 +29,15 @@ STORE = "demo/airflow/store"
 DAGS = ("ingest", "dispatch", "deliver", "transactions", "consume", "maintain", "quality")
 # A cold start of Airflow on a small machine, and a Spark job after it.
 PATIENCE_SECONDS = 300
-SETTLED = ("success", "failed")
+ENDED = ("success", "failed")
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description="Airflow with the DAGs at work on a sample store.")
     options.add_argument("--keep", action="store_true", help="stay up until Ctrl-C, also without a terminal")
-    options.add_argument("--port", type=int, default=8080, help="the page's port; another is taken when it is in use")
+    options.add_argument(
+        "--port", type=int, default=8080, help="the page's port; another is taken when it is in use"
+    )
     given = options.parse_args()
     # Ctrl-C and a plain kill both end in the same way, so that nothing of Airflow stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -60,23 +62,24 @@ def lay_out_the_broker() -> None:
 
 def tour(api: httpx.Client) -> bool:
     """Give the DAGs work and show what they did; whether all went well."""
+    seen = Seen(api)
     say("\n# A broker's directory goes in; dispatch follows by itself, because the log has grown.")
-    runs = [trigger(api, "ingest", {"import_from": "demo/airflow/broker/store"}), next_run(api, "dispatch", after=[])]
+    seen.trigger("ingest", {"import_from": "demo/airflow/broker/store"})
+    seen.next_run("dispatch")
     say("\n# Messages of one's own, and dispatch again.")
-    runs += [
-        trigger(api, "ingest", {"input": "tests/data/messages.jsonl"}),
-        next_run(api, "dispatch", after=runs),
-    ]
-    say("\n# deliver runs every minute: here is its next run. It brings back what is due, and dispatch follows.")
+    seen.trigger("ingest", {"input": "tests/data/messages.jsonl"})
+    seen.next_run("dispatch")
+    say(
+        "\n# deliver runs every minute: this is its next run. It brings back what is due, and dispatch follows."
+    )
     unpause(api, "deliver")
-    runs.append(next_run(api, "deliver", after=[]))
+    seen.next_run("deliver")
     pause(api, "deliver")
-    runs.append(next_run(api, "dispatch", after=runs))
+    seen.next_run("dispatch")
     say("\n# Every promise is checked, and the report page made.")
-    runs.append(trigger(api, "quality", {"out": "demo/airflow/report.html"}))
-    states = {run["state"] for run in runs}
-    say(f"\n{len(runs)} runs: {', '.join(sorted(states))}. The store is in {STORE}, the page in demo/airflow/report.html.")
-    return states == {"success"}
+    seen.trigger("quality", {"out": "demo/airflow/report.html"})
+    say(f"\nThe store is in {STORE}, the page in demo/airflow/report.html.")
+    return all(state == "success" for state in seen.runs.values())
 
 
 @contextmanager
@@ -163,51 +166,61 @@ def unpause(api: httpx.Client, dag: str) -> None:
     pause(api, dag, is_paused=False)
 
 
-def trigger(api: httpx.Client, dag: str, params: dict[str, str]) -> dict[str, Any]:
-    """Start a run, wait for its end, and show it."""
-    asked = api.post(f"/api/v2/dags/{dag}/dagRuns", json={"logical_date": None, "conf": params})
-    asked.raise_for_status()
-    run = asked.json()
-    say(f"$ airflow dags trigger {dag} --conf '{json.dumps(params)}'")
-    return shown(api, dag, run["dag_run_id"])
+class Seen:
+    """The runs that were there, and how each that was waited for has ended."""
 
+    def __init__(self, api: httpx.Client) -> None:
+        self.api = api
+        self.earlier = {(dag, run) for dag in DAGS for run in self._runs(dag)}
+        self.runs: dict[tuple[str, str], str] = {}
 
-def next_run(api: httpx.Client, dag: str, after: list[dict[str, Any]]) -> dict[str, Any]:
-    """The first run of a DAG that is not among those known, waited for and shown."""
-    known = {(run["dag_id"], run["dag_run_id"]) for run in after} | EARLIER[dag]
+    def trigger(self, dag: str, params: dict[str, str]) -> None:
+        """Start a run, wait for its end, and show it."""
+        say(f"$ scripts/airflow.sh dags trigger {dag} --conf '{json.dumps(params)}'")
+        asked = self.api.post(f"/api/v2/dags/{dag}/dagRuns", json={"logical_date": None, "conf": params})
+        self._show(dag, asked.raise_for_status().json()["dag_run_id"])
 
-    def new() -> list[str]:
-        found = api.get(f"/api/v2/dags/{dag}/dagRuns", params={"order_by": "run_after", "limit": 1000}).json()
-        return [run["dag_run_id"] for run in found["dag_runs"] if (dag, run["dag_run_id"]) not in known]
+    def next_run(self, dag: str) -> None:
+        """Wait for the first run not seen yet, and show it."""
 
-    return shown(api, dag, wait(f"a run of {dag}", new)[0])
+        def new() -> list[str]:
+            known = self.earlier | self.runs.keys()
+            return [run for run in self._runs(dag) if (dag, run) not in known]
 
+        self._show(dag, wait(f"a run of {dag}", new)[0])
 
-def shown(api: httpx.Client, dag: str, run_id: str) -> dict[str, Any]:
-    """A run that has ended, after its tasks and their results were printed."""
-    path = f"/api/v2/dags/{dag}/dagRuns/{run_id}"
+    def _runs(self, dag: str) -> list[str]:
+        newest = {"order_by": "-run_after", "limit": 100}
+        found = self.api.get(f"/api/v2/dags/{dag}/dagRuns", params=newest).raise_for_status().json()
+        return [run["dag_run_id"] for run in reversed(found["dag_runs"])]
 
-    def ended() -> dict[str, Any] | None:
-        run: dict[str, Any] = api.get(path).json()
-        return run if run["state"] in SETTLED else None
+    def _show(self, dag: str, run_id: str) -> None:
+        path = f"/api/v2/dags/{dag}/dagRuns/{run_id}"
 
-    run = wait(f"{dag} {run_id}", ended)
-    say(f"{dag:13} {run['state']:8} {run_id}")
-    for task in api.get(f"{path}/taskInstances").json()["task_instances"]:
+        def state() -> str | None:
+            now = self.api.get(path).raise_for_status().json()["state"]
+            return now if now in ENDED else None
+
+        self.runs[dag, run_id] = wait(f"the end of {dag} {run_id}", state)
+        say(f"{dag}: {self.runs[dag, run_id]}")
+        for task in self.api.get(f"{path}/taskInstances").json()["task_instances"]:
+            if task["state"] != "skipped":
+                say(f"  {task['task_id']}: {task['state']} {self._result(path, task)}")
+
+    def _result(self, path: str, task: dict[str, Any]) -> str:
         where = f"{path}/taskInstances/{task['task_id']}/xcomEntries/return_value"
-        result = api.get(where, params={"map_index": task["map_index"]})
-        value = result.json()["value"] if result.is_success else ""
-        if task["state"] != "skipped":
-            say(f"  {task['task_id']:17} {task['state']:8} {value}")
-    return run
+        answer = self.api.get(where, params={"map_index": task["map_index"]})
+        return str(answer.json()["value"]) if answer.is_success else ""
 
 
-def wait[Found](what: str, look: Callable[[], Found]) -> Found:
+def wait(what: str, look: Callable[[], Any]) -> Any:
     """What `look` finds, once it finds something."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := look()):
         if time.monotonic() > deadline:
-            sys.exit(f"error: {what} did not come within {PATIENCE_SECONDS} s; see {HOME}/demo.log and {HOME}/logs")
+            sys.exit(
+                f"error: {what} did not come within {PATIENCE_SECONDS} s; see {HOME}/demo.log and {HOME}/logs"
+            )
         time.sleep(1)
     return found
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Make .airflow/venv what requirements-airflow.txt says. Run by `make airflow`, after `make setup`.
 #
-# An environment of its own: the Spark provider brings pyspark-client, which writes over pyspark's own folder. Spark is not run
-# from here; the DAGs call .venv/bin/spark-submit. Safe to run again and to kill, as setup.sh is.
+# An environment of its own: the Spark provider brings pyspark-client, which writes over pyspark's own folder. Spark is not
+# run from here; the DAGs call .venv/bin/spark-submit. Safe to run again and to kill, as setup.sh is.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
