@@ -36,7 +36,7 @@ pack_packages() {
         --only-binary=:all: ${PLATFORM:+--platform "$PLATFORM" --python-version 3.11} \
         --target build/packages -r .setup/executors.txt ||
         stop "the executors' packages could not be collected, pip says above why; is a package index reachable?"
-    # Their own tests are a fifth of it.
+    # Their own tests are a tenth of it.
     tar -C build/packages --exclude='*/tests' --exclude='./bin' -czf dist/commitlake-packages.tar.gz.new . &&
         mv dist/commitlake-packages.tar.gz.new dist/commitlake-packages.tar.gz
     done_with executor-packages "$wanted"

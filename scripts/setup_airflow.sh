@@ -23,7 +23,7 @@ install_airflow() {
     say "making .airflow/venv with Python $python_version"
     "$python" -m venv --clear .airflow/venv ||
         stop "$python could not make a virtual environment; is its venv module installed (Debian: apt-get install python3.11-venv)?"
-    say "installing the pinned packages of requirements-airflow.txt (a third of a gigabyte, a minute or two)"
+    say "installing the pinned packages of requirements-airflow.txt (two thirds of a gigabyte, a minute or two)"
     # First the tool that builds the one package that comes as source (pyspark-client).
     awk '/^setuptools==/ {wanted = 1} wanted {print} wanted && !/\\$/ {exit}' requirements-airflow.txt >.setup/build-tool.txt
     pip_install_airflow -r .setup/build-tool.txt && pip_install_airflow -r requirements-airflow.txt ||
