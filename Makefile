@@ -3,6 +3,9 @@
 # To renew the pinned packages after a change of pyproject.toml:
 #     uv pip compile pyproject.toml --extra dev --python-version 3.11 --generate-hashes --no-annotate --no-header \
 #         -o requirements.txt
+# Airflow's, which have an environment of their own:
+#     printf 'apache-airflow==3.3.2\napache-airflow-providers-apache-spark==6.3.4\nsetuptools\n' | uv pip compile - \
+#         --python-version 3.11 --generate-hashes --no-annotate --no-header -o requirements-airflow.txt
 # To renew the jars after a change of the version (in pom.xml, scripts/setup.sh, spark-conf/cluster.conf and
 # pyproject.toml): empty jars/, run the mvn command of scripts/setup.sh with -DoutputDirectory=jars, and
 #     (cd jars && sha256sum *.jar) > scripts/jars.sha256
@@ -11,11 +14,13 @@ SHELL := /bin/bash
 VENV := .venv/bin
 export PYTHON
 
-.PHONY: help setup demo test test-quick test-slow bench lint types clean
+.PHONY: help setup demo airflow airflow-demo package test test-quick test-slow bench lint types clean
 
 help:
 	@echo "make setup       .venv with pinned packages, jars/ with Delta; again: nothing to do"
 	@echo "make demo        setup, then a real RocketMQ store becomes tables, with answers in SQL"
+	@echo "make airflow     Airflow in an environment of its own (airflow-demo: the DAGs on a sample store, in a browser)"
+	@echo "make package     dist/: what the executors of a cluster need, and settings for each kind of cluster"
 	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes)"
 	@echo "make bench       setup, then the benchmarks"
 	@echo "make lint types  ruff and mypy"
@@ -27,13 +32,22 @@ setup:
 demo: setup
 	@$(VENV)/python scripts/demo.py
 
+airflow: setup
+	@scripts/setup_airflow.sh
+
+airflow-demo: airflow
+	@.airflow/venv/bin/python scripts/airflow_demo.py $(if $(KEEP),--keep)
+
+package: setup
+	@scripts/package.sh
+
 test: setup
 	$(VENV)/python -m pytest -m "not slow" --durations=15
 
 test-quick: setup
 	$(VENV)/python -m pytest -m "quick and not slow"
 
-test-slow: setup
+test-slow: airflow package
 	$(VENV)/python -m pytest -m slow --durations=10
 
 bench: setup
@@ -46,6 +60,6 @@ types: setup
 	$(VENV)/mypy
 
 clean:
-	rm -rf .venv .setup jars build dist *.egg-info spark-warehouse metastore_db derby.log
+	rm -rf .venv .airflow .setup jars build dist *.egg-info spark-warehouse metastore_db derby.log
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -172,4 +172,5 @@ PYTHON
     done
 }
 
-main
+# setup_airflow.sh takes the steps from here.
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then main; fi

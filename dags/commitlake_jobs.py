@@ -1,0 +1,186 @@
+"""What the DAGs share: the operator for a job, the params every run has, and the assets that join the DAGs.
+
+A DAG knows jobs by name and arguments only, so nothing here loads Spark. What a run is given comes from its params,
+else from the Airflow Variable `commitlake`, a JSON object with the same names:
+
+    airflow variables set commitlake '{"store": "hdfs:///stores/orders", "profile": "conf/orders.conf"}'
+"""
+
+import json
+import os
+import re
+import shlex
+from contextlib import chdir
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+from airflow.sdk import Asset, AssetAlias, Param
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+# Where jobs/ and spark-conf/ are; these files may lie elsewhere, when an Airflow takes its DAGs from one folder.
+PROJECT = Path(os.environ.get("COMMITLAKE_HOME", Path(__file__).resolve().parent.parent))
+
+# A job's exit status, when running it again cannot help.
+WILL_NOT_HELP = {
+    2: "wrong arguments or input, nothing was written; mend them, then run it again",
+    3: "a promise of the store does not hold, and will not by itself; see the report, then docs/tables.md",
+}
+
+# What the log and the queues have gained is told through aliases: a plain outlet would be told of every run that succeeds,
+# also of the many that found nothing to do.
+LOG, LOG_GREW = Asset("commitlake-log"), AssetAlias("commitlake-log-grew")
+QUEUES, QUEUES_GREW = Asset("commitlake-queues"), AssetAlias("commitlake-queues-grew")
+TOLD_OF = {
+    LOG_GREW.name: (
+        LOG,
+        ("appended", "messages", "delivered", "committed", "rolled_back", "checked", "discarded",
+         "sent_back", "dead_lettered", "redriven", "rolled"),
+    ),
+    QUEUES_GREW.name: (QUEUES, ("queue_entries",)),
+}  # fmt: skip
+
+
+def text(description: str, default: str = "", **more: Any) -> Param:
+    """A param that is a line of text, and may be left empty."""
+    return Param(default, type="string", description=description, **more)
+
+
+SHARED_PARAMS = {
+    "store": text("The store, a path or URI; else that of the Variable commitlake."),
+    "profile": text("Spark's settings, a file; else that of the Variable, else spark-conf/local.conf."),
+    "connection": text(
+        "The Spark connection: who gives the machines; else the Variable's, else spark_default."
+    ),
+    "more": text("Further arguments of the job, as typed at a terminal."),
+}
+
+EVERY_DAG: dict[str, Any] = {
+    "start_date": datetime(2026, 1, 1, tzinfo=UTC),
+    # A run does all there is to do, so one for each minute missed would find nothing.
+    "catchup": False,
+    # Two at once would be harmless, see the pool; the second would only do the first one's work again.
+    "max_active_runs": 1,
+    "tags": ["commitlake"],
+    "default_args": {
+        # Jobs may overlap: every commit is a compare and swap, and what a row has become is claimed once. The pool is there
+        # because each task is a Spark driver, and a machine has room for a few.
+        "pool": "commitlake",
+        "retries": 2,
+        "retry_delay": timedelta(seconds=30),
+        "retry_exponential_backoff": 2,
+        "max_retry_delay": timedelta(minutes=10),
+    },
+}
+
+
+def given(name: str, default: str = "") -> str:
+    """A template: the run's param, else the entry of the Variable `commitlake`, else the default."""
+    variable = f"var.json.get('commitlake', {{}}).get('{name}', '{default}')"
+    return f"{{{{ params.get('{name}') or {variable} }}}}"
+
+
+class Job(SparkSubmitOperator):
+    """A job of the project: jobs/JOB.py by spark-submit. Its result is the task's, its own sentence the task's failure.
+
+    job        the job's name, also the task's
+    options    its options; one whose value comes out empty is left out
+    only_with  skipped when this comes out empty
+    outlets    LOG_GREW or QUEUES_GREW: told when the job's counts say so
+    """
+
+    template_fields = (
+        *SparkSubmitOperator.template_fields,
+        "store",
+        "options",
+        "more",
+        "only_with",
+        "_conn_id",
+    )
+    ui_color = "#e5f0ea"
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        task_id: str | None = None,
+        options: dict[str, str] | None = None,
+        only_with: str = "always",
+        store: str = given("store"),
+        profile: str = given("profile", "spark-conf/local.conf"),
+        connection: str = given("connection", "spark_default"),
+        more: str = given("more"),
+        **kwargs: Any,
+    ) -> None:
+        project_spark = PROJECT / ".venv" / "bin" / "spark-submit"
+        super().__init__(
+            task_id=task_id or job,
+            name=f"commitlake {job}",
+            application=str(PROJECT / "jobs" / f"{job}.py"),
+            properties_file=profile,
+            conn_id=connection,
+            # The one these jobs were tried with, where `make setup` has made it; else that of the connection.
+            spark_binary=str(project_spark) if project_spark.exists() else None,
+            # The driver runs here: its exit status and its result file are needed, and it holds only a few bytes a row.
+            deploy_mode="client",
+            **kwargs,
+        )
+        self.store = store
+        self.options = options or {}
+        self.more = more
+        self.only_with = only_with
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        if not self.only_with:
+            raise AirflowSkipException("the run was not given what this is for")
+        if not self.store:
+            raise AirflowFailException(
+                "no store; give the run the param `store`, or set it for all: airflow variables set commitlake "
+                """'{"store": "hdfs:///stores/orders"}'"""
+            )
+        # Paths of a profile are relative to the project.
+        with TemporaryDirectory() as directory, chdir(PROJECT):
+            result_file = Path(directory, "result.json")
+            self.application_args = [*self.arguments(), "--result-path", str(result_file)]
+            try:
+                super().execute(context)
+            except AirflowException as failure:
+                raise explained(failure) from failure
+            result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
+        self._tell(context, result)
+        return result
+
+    def arguments(self) -> list[str]:
+        """The job's arguments, but for where its result goes."""
+        options = [(name, value) for name, value in self.options.items() if value]
+        return [
+            "--store",
+            self.store,
+            *(word for option in options for word in option),
+            *shlex.split(self.more),
+        ]
+
+    def _tell(self, context: Any, result: dict[str, Any]) -> None:
+        where = {"store": self.store, "profile": self.properties_file, "connection": self._conn_id}
+        for alias in self.outlets:
+            asset, counts = TOLD_OF[alias.name]
+            if any(result.get(count) for count in counts):
+                context["outlet_events"][alias].add(asset, extra=where)
+
+
+def explained(failure: AirflowException) -> AirflowException:
+    """A failed spark-submit as the job's own sentence; final where the same run would fail the same way.
+
+    >>> explained(AirflowException("Cannot execute: … Error code is: 2.\\nLast spark-submit output:\\nerror: no such topic"))
+    AirflowFailException('no such topic (wrong arguments or input, nothing was written; mend them, then run it again)')
+    """
+    said = str(failure)
+    sentences = re.findall(r"^error: (.*?)(?=^\{|\Z)", said, re.MULTILINE | re.DOTALL)
+    status = re.search(r"Error code is: (\d+)", said)
+    sentence = sentences[-1].strip() if sentences else said
+    advice = WILL_NOT_HELP.get(int(status[1])) if status else None
+    if advice is not None:
+        return AirflowFailException(f"{sentence} ({advice})")
+    return AirflowException(sentence)
