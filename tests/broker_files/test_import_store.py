@@ -80,6 +80,7 @@ def test_an_import_follows_a_log_that_grows_in_its_last_segment_and_beyond(
     assert (head.next_of("orders", 0), head.next_of("orders", 1)) == (10, 9)
 
 
+@pytest.mark.slow
 def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, broker: Path):
     def run(appends: int) -> None:
         log = BrokerLog.read(store.spark, BrokerDirectory(str(broker)), {}, piece_bytes=300)

@@ -65,6 +65,7 @@ def test_each_message_is_handed_over_once_and_progress_is_kept(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_failures_come_again_and_then_are_dead_letters(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
@@ -261,6 +262,7 @@ def test_bad_options_are_refused(
     assert said in run.stderr
 
 
+@pytest.mark.slow
 def test_a_reset_lets_the_group_read_again_and_fail_again(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_vector(
         assert answer_of[number] is {"T": True, "F": False, "N": None, "E": None}[result]
 
 
+@pytest.mark.slow
 def test_every_answer_of_a_real_rocketmq(spark: SparkSession) -> None:
     with gzip.open(PROJECT / "tests" / "data" / "sql92.jsonl.gz", "rt", encoding="utf-8") as lines:
         cases = [json.loads(line) for line in lines]

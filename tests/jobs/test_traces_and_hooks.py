@@ -82,6 +82,7 @@ def test_a_put_is_told_to_its_hook_and_traced_once(
     assert len(notes.read_text().splitlines()) == 4
 
 
+@pytest.mark.slow
 def test_consumption_is_traced_and_may_be_limited_by_bytes(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
