@@ -1,13 +1,17 @@
 """What the documents say is what is there."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from jobs.cli import JOBS
+from jobs.cli import JOBS, application
+from pipelines.reports.read_only_sql import query_rows
+from pipelines.store.store import Store
 
 PROJECT = Path(__file__).parent.parent
 
@@ -34,3 +38,39 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def documents() -> list[Path]:
+    return [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
+
+
+def commands() -> list[str]:
+    """The commands in the documents' code blocks, each on one line."""
+    found = []
+    for page in documents():
+        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+        found += re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?commitlake (.+)$", text, re.MULTILINE)
+    return found
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_documents_is_one_its_job_takes(command: str) -> None:
+    job_name, *arguments = shlex.split(command)
+    assert job_name in JOBS
+    jobs = typer.main.get_command(application())
+    with jobs.make_context("commitlake", [job_name, *arguments]) as context:
+        _, job, rest = jobs.resolve_command(context, [job_name, *arguments])
+        job.make_context(job_name, rest, parent=context)
+
+
+@pytest.mark.slow
+def test_the_queries_of_the_cookbook_run(golden_a: Store) -> None:
+    text = (PROJECT / "docs" / "cookbook.md").read_text(encoding="utf-8")
+    queries = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert len(queries) > 10
+    found = {}
+    for query in queries:
+        found[query] = query_rows(golden_a.spark, golden_a.snapshot(), query.strip()).count()
+    # Of a real broker's store most of them say something.
+    assert sum(count > 0 for count in found.values()) >= 8
