@@ -1,7 +1,7 @@
 """Great Expectations: each promise an expectation, each check's promises a suite that it validates over Spark.
 
-An expectation is that a complaint column is null. Great Expectations asks for the counts of all of them in one aggregate,
-so a check costs one Spark job; the rows stay where they are. Only where something is broken a second job fetches the first
+An expectation is that a complaint column is null. Great Expectations counts the rows, and asks for the broken ones of all
+expectations in one aggregate; the rows stay where they are. Only where something is broken another query fetches the first
 complaints, in the order of the log. It is slow to import, so only those who validate do.
 """
 
@@ -46,14 +46,19 @@ class Validator:
         self._gx, self._severity = gx, FailureSeverity
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        # Not persisted: a frame is read once, and one of them has bodies.
+        # It would keep every frame for ever; here each is kept while it is looked at.
         self._source = context.data_sources.add_spark("store", persist=False)
 
     def findings(self, check: Check) -> list[Finding]:
         """What is found of each promise of a check."""
-        counts = self._counts(check)
-        broken = [promise for promise, (_, count) in counts.items() if count]
-        complaints = first_complaints(check, broken) if broken else {}
+        if not check.is_a_scan:
+            check.rows.persist()  # complaints alone, nearly all of them null: joined and sorted once
+        try:
+            counts = self._counts(check)
+            broken = [promise for promise, (_, count) in counts.items() if count]
+            complaints = first_complaints(check, broken) if broken else {}
+        finally:
+            check.rows.unpersist()
         return [
             Finding(check.suite, promise, checked, count, complaints.get(promise.column, ()))
             for promise, (checked, count) in counts.items()
