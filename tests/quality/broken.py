@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.store.commit import commit
-from pipelines.store.head import LogHead, read_head
+from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import (
@@ -60,6 +60,11 @@ class Records:
         self.rows.append(row)
         return int(row["physical_offset"])
 
+    def make_room(self, size_bytes: int) -> None:
+        """Fill the segment up unless so much is left of it."""
+        while SEGMENT_BYTES - self.offset % SEGMENT_BYTES < size_bytes:
+            self.add()
+
     def copy(self, source: int, **said: Any) -> int:
         """A copy of the row at `source` that settles it, but for what is said."""
         lineage = {"source_offset": source, "origin_offset": source, "purpose": "deliver", "claim": "settle"}
@@ -70,6 +75,7 @@ def break_log(store: Store) -> dict[str, int]:
     """Append rows that break the log's promises: promise -> where the row lies that breaks it."""
     records = Records(read_head(store.snapshot()))
     at: dict[str, int] = {}
+    records.make_room(2_000)
     at["crc"] = records.add(body_crc=7)
     at["length"] = records.add(size_bytes=140)
     at["whole"] = records.add(born_host=None)
@@ -96,6 +102,7 @@ def break_log(store: Store) -> dict[str, int]:
     at["claim_fits"] = records.copy(plain, claim="redrive:x")
     at["settles"] = records.copy(at["crc"])
 
+    records.make_room(600)
     # A segment is left that has room, and a queue goes on in the next one behind a gap.
     at["rolls"] = records.add(
         topic="far", queue_offset=9, physical_offset=_next_segment(records), segment=_next_segment(records)
@@ -129,6 +136,7 @@ def break_derived(store: Store) -> None:
 
 def break_state(store: Store) -> None:
     """Bounds, progress, offsets, settings and keys that are not what they should be."""
+    commit(store, lambda at: Plan((bounds_write(at, read_head(at)),)))
     bounds = [row.asDict() for row in store.queue_bounds.orderBy("topic", "queue_id").collect()]
     by_queue = {(row["topic"], row["queue_id"]): row for row in bounds}
     by_queue["orders", 0]["next_offset"] += 3
