@@ -4,6 +4,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
+from pyspark.sql import DataFrame
 
 from jobs.job import Run, job, main
 from pipelines.log.requests import read_requests, refuse_missing, with_rows
@@ -39,12 +40,18 @@ def send_back(
 
 def send_failures(run: Run, group: str, input_: str, batch_id: str | None = None) -> dict[str, Any]:
     """Send back what a file names; the counts of send_back."""
-    requests = read_requests(run.spark, input_, REQUEST_COLUMNS)
+    return send_requests(run, group, read_requests(run.spark, input_, REQUEST_COLUMNS), input_, batch_id)
+
+
+def send_requests(
+    run: Run, group: str, requests: DataFrame, named: str, batch_id: str | None = None
+) -> dict[str, Any]:
+    """Send back what requests ask for; `named`: where they come from, for errors."""
     run.commit(lambda at: plan_group(at, group))
     at = run.store.snapshot()
     config = read_groups(at)[group]
     found = with_rows(at, requests)
-    refuse_missing(found, input_)
+    refuse_missing(found, named)
     failures = failures_of(at, found, config)
     asked = failures.count()
     if asked and config.retry_queue_nums > 0:

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Annotated, Any
 
 import typer
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from rich import box
 from rich.table import Table as TextTable
 from rich.text import Text
@@ -15,14 +17,23 @@ from jobs.command_line import EXIT_BROKEN_PROMISE
 from jobs.dispatch import dispatch_store
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
+from jobs.send_back import send_requests
 from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
+from pipelines.quality.content import (
+    content_check,
+    expectations_named,
+    failed_messages,
+    messages_of,
+    plan_quarantine,
+)
 from pipelines.quality.expectations import Finding, Validator
-from pipelines.quality.promise import at_least
+from pipelines.quality.promise import Check, at_least
 from pipelines.quality.scope import Scope, scope_after, sound_up_to
 from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
+from pipelines.reports.queues import expect_topic
 from pipelines.store.errors import BadInput
-from schemas import COMMITLOG
+from schemas import COMMITLOG, REJECTED_MESSAGES
 
 # Complaints of a broken promise that the table shows; `validations` keeps more of them.
 COMPLAINTS_SHOWN = 5
@@ -34,6 +45,18 @@ class FailOn(StrEnum):
     critical = "critical"
     warning = "warning"
     info = "info"
+
+
+class FailedTo(StrEnum):
+    """Where messages go that a team's expectations find wrong."""
+
+    quarantine = "quarantine"
+    retry = "retry"
+    dead_letter = "dead-letter"
+
+
+# Delay levels of a send-back (docs/rocketmq/delay-retry-transaction.md 4.3): by the ladder of retries, or given up.
+LADDER, GIVE_UP = 0, -1
 
 
 @job
@@ -55,6 +78,19 @@ def validate(
     repair: Annotated[
         bool, typer.Option("--repair", help="Mend what is derived from the log; the log is never touched.")
     ] = False,
+    expectations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME", help="Instead: a function that gives expectations of a topic's messages."
+        ),
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="--expectations: whose messages.")] = None,
+    failed_to: Annotated[
+        FailedTo | None, typer.Option(help="--expectations: where messages go that fail; else nowhere.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="--failed-to retry or dead-letter: the group that sees them again.")
+    ] = None,
     output: Annotated[
         Output, typer.Option(help="A table to read, or a JSON object a promise.")
     ] = Output.table,
@@ -62,6 +98,15 @@ def validate(
     """Check every promise of the tables; exit status 3 where one does not hold."""
     if full and since_append_seq is not None:
         raise BadInput("--full and --since-append-seq are given; expected one of them, or neither")
+    if expectations is not None:
+        if suite or repair:
+            raise BadInput("--expectations goes with neither --suite nor --repair: it is a suite of its own")
+        _expect_whole(topic, failed_to, group)
+        run.store.make_tables()
+        after = -1 if full else since_append_seq
+        return _validate_content(run, expectations, topic or "", failed_to, group, after, fail_on, output)
+    if topic is not None or failed_to is not None or group is not None:
+        raise BadInput("--topic, --failed-to and --group go with --expectations MODULE:NAME")
     names = chosen_suites(suite or ())
     run.store.make_tables()  # of an older version, or of derived tables that were dropped
     scopes = _scopes(run, names, -1 if full else since_append_seq)
@@ -75,6 +120,13 @@ def validate(
         broken_after = {finding.promise for finding in findings if finding.broken}
         counts = {"repaired": len(broken_before - broken_after)}
     _show(run, findings, output)
+    return {**_judged(run, findings, scopes, fail_on), **counts}
+
+
+def _judged(
+    run: Run, findings: Sequence[Finding], scopes: Mapping[str, Scope], fail_on: FailOn
+) -> dict[str, Any]:
+    """The counts of the result, and whether what is broken is bad enough for exit status 3."""
     broken = [finding for finding in findings if finding.broken]
     if any(finding.promise.severity in at_least(fail_on.value) for finding in broken):
         run.exit_status = EXIT_BROKEN_PROMISE
@@ -83,8 +135,66 @@ def validate(
         "broken": len(broken),
         "broken_rows": sum(finding.broken for finding in broken),
         "to_append_seq": max(scope.to_append for scope in scopes.values()),
-        **counts,
     }
+
+
+def _expect_whole(topic: str | None, failed_to: FailedTo | None, group: str | None) -> None:
+    if topic is None:
+        raise BadInput("--expectations needs --topic: whose messages are they about?")
+    needs_group = failed_to in (FailedTo.retry, FailedTo.dead_letter)
+    if needs_group and group is None:
+        raise BadInput(f"--failed-to {failed_to} needs --group: who sees them again?")
+    if group is not None and not needs_group:
+        raise BadInput("--group goes with --failed-to retry or dead-letter")
+
+
+def _validate_content(
+    run: Run,
+    name: str,
+    topic: str,
+    failed_to: FailedTo | None,
+    group: str | None,
+    asked: int | None,
+    fail_on: FailOn,
+    output: Output,
+) -> dict[str, Any]:
+    """Check what a team expects of a topic's messages, and send those that fail where they shall go."""
+    expected = expectations_named(name)
+    # Columns are made in a session, which a store has.
+    at = run.store.snapshot()
+    expect_topic(at, topic)
+    suite = f"{name} {topic}"
+    scopes = _scopes(run, [suite], asked)
+    messages = messages_of(at, scopes[suite], topic)
+    validator = Validator()
+    content = content_check(suite, expected(), messages, validator)
+    findings = validator.findings(content)
+    counts: dict[str, Any] = {}
+    if failed_to is not None and any(finding.broken for finding in findings):
+        counts = _send_failed(run, content, messages, failed_to, group or "")
+    run.commit(partial(plan_record, findings=findings, scopes=scopes, run_id=run.run_id, now_ms=run.now_ms))
+    _show(run, findings, output)
+    return {**_judged(run, findings, scopes, fail_on), **counts}
+
+
+def _send_failed(
+    run: Run, content: Check, messages: DataFrame, failed_to: FailedTo, group: str
+) -> dict[str, Any]:
+    """Messages that fail to where they shall go, each once however often it is found; how many went."""
+    failed = failed_messages(content)
+    if failed_to == FailedTo.quarantine:
+        committed = run.commit(lambda at: plan_quarantine(at, content.suite, failed, messages))
+        return {"quarantined": committed.counts.get(REJECTED_MESSAGES.name, 0)}
+    level = GIVE_UP if failed_to == FailedTo.dead_letter else LADDER
+    requests = failed.select(
+        F.col("physical_offset").alias("request"),
+        "physical_offset",
+        F.lit(None).cast("string").alias("message_id"),
+        F.lit(level).alias("delay_level"),
+        F.lit(None).cast("int").alias("max_reconsume_times"),
+    )
+    sent = send_requests(run, group, requests, content.suite)
+    return {name: sent[name] for name in ("sent_back", "dead_lettered", "already")}
 
 
 def _scopes(run: Run, names: Sequence[str], asked: int | None) -> dict[str, Scope]:

@@ -8,7 +8,7 @@ from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_head
 from pipelines.store.plan import Plan
-from pipelines.store.progress import progress_write, read_progress
+from pipelines.store.progress import progress_write
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
@@ -106,11 +106,11 @@ def followers(at: Snapshot) -> Check:
 
 def plan_followers(at: Snapshot) -> Plan:
     """Followers that are ahead of the log begin anew: their rows, and the claims, tell them what is done."""
-    remembered, last = read_progress(at), at.number(COMMITLOG)
+    remembered, last = at.rows(PROGRESS), at.number(COMMITLOG)
     ahead = {
-        name: -1
-        for name, append_seq in remembered.items()
-        if append_seq > last and not name.endswith(CLOCK_SUFFIX)
+        row.follower: -1
+        for row in remembered
+        if row.append_seq > last and not row.follower.endswith(CLOCK_SUFFIX)
     }
     return Plan((progress_write(at, ahead),) if ahead else ())
 

@@ -1,20 +1,25 @@
 """Great Expectations: each promise an expectation, each check's promises a suite that it validates over Spark.
 
-An expectation is that a complaint column is null. Great Expectations asks for the counts of all of them in one aggregate,
-so a check costs one Spark job; the rows stay where they are. Only where something is broken a second job fetches the first
+An expectation is that a complaint column is null. Great Expectations counts the rows, and asks for the broken ones of all
+expectations in one aggregate; the rows stay where they are. Only where something is broken another query fetches the first
 complaints, in the order of the log. It is slow to import, so only those who validate do.
 """
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.quality.promise import Check, Promise
+from pipelines.store.errors import BadInput
+
+# Read when it is imported: nothing is sent anywhere.
+os.environ["GX_ANALYTICS_ENABLED"] = "false"
 
 COMPLAINTS_KEPT = 20
 
@@ -37,27 +42,83 @@ class Validator:
     """Validates checks in one context of Great Expectations that lives in memory alone."""
 
     def __init__(self) -> None:
-        os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when it is imported: nothing is sent anywhere
-        logging.getLogger("great_expectations").setLevel(logging.ERROR)
         import great_expectations as gx
         from great_expectations.data_context.types.base import ProgressBarsConfig
         from great_expectations.expectations.metadata_types import FailureSeverity
 
+        # When imported it sets a level of its own, and tells of each directory it makes.
+        logging.getLogger("great_expectations").setLevel(logging.ERROR)
         self._gx, self._severity = gx, FailureSeverity
-        context = gx.get_context(mode="ephemeral")
+        self._context = context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        # Not persisted: a frame is read once, and one of them has bodies.
+        # It would keep every frame for ever; here each is kept while it is looked at.
         self._source = context.data_sources.add_spark("store", persist=False)
 
     def findings(self, check: Check) -> list[Finding]:
         """What is found of each promise of a check."""
-        counts = self._counts(check)
-        broken = [promise for promise, (_, count) in counts.items() if count]
-        complaints = first_complaints(check, broken) if broken else {}
+        if not check.is_a_scan:
+            check.rows.persist()  # complaints alone, nearly all of them null: joined and sorted once
+        try:
+            counts = self._counts(check)
+            broken = [promise for promise, (_, count) in counts.items() if count]
+            complaints = first_complaints(check, broken) if broken else {}
+        finally:
+            check.rows.unpersist()
         return [
             Finding(check.suite, promise, checked, count, complaints.get(promise.column, ()))
             for promise, (checked, count) in counts.items()
         ]
+
+    def conditions(self, suite: Any, rows: DataFrame) -> dict[Promise, Column]:
+        """Of each expectation of a suite about single rows: whether a row is what it does not expect.
+
+        Raises TypeError for what is no suite, BadInput for expectations that are not about single rows.
+        """
+        if not isinstance(suite, self._gx.ExpectationSuite):
+            raise TypeError("it is neither")
+        with self._batch("content", rows) as batch:
+            asked = self._context.get_validator(batch=batch)
+            return {
+                Promise(f"promise_{number}", _sentence_of(each), each.severity.value): self._condition(
+                    asked, each
+                )
+                for number, each in enumerate(suite.expectations, start=1)
+            }
+
+    def _condition(self, asked: Any, expectation: Any) -> Column:
+        """The condition Great Expectations itself counts by."""
+        from great_expectations.expectations.expectation import (
+            ColumnMapExpectation,
+            ColumnPairMapExpectation,
+            MulticolumnMapExpectation,
+        )
+        from great_expectations.expectations.registry import get_metric_kwargs
+        from great_expectations.validator.metric_configuration import MetricConfiguration
+
+        about_rows = (ColumnMapExpectation, ColumnPairMapExpectation, MulticolumnMapExpectation)
+        configuration = expectation.configuration
+        if not isinstance(expectation, about_rows) or configuration.kwargs.get("row_condition"):
+            raise BadInput(
+                f"expectation {configuration.type} is not about single rows; expected those about values of columns, "
+                "without a row_condition"
+            )
+        name = f"{expectation.map_metric}.condition"
+        named = get_metric_kwargs(
+            metric_name=f"{expectation.map_metric}.unexpected_count", configuration=configuration
+        )
+        domain = {key: value for key, value in named["metric_domain_kwargs"].items() if value is not None}
+        metric = MetricConfiguration(name, domain, named["metric_value_kwargs"])
+        found: Column = asked.get_metric(metric)[0]
+        return found
+
+    @contextmanager
+    def _batch(self, name: str, rows: DataFrame) -> Iterator[Any]:
+        """A frame as Great Expectations takes it."""
+        asset = self._source.add_dataframe_asset(name)
+        try:
+            yield asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
+        finally:
+            self._source.delete_asset(name)
 
     def _counts(self, check: Check) -> dict[Promise, tuple[int, int]]:
         """Rows and broken rows of each promise: each expectation's own result tells, whatever its severity."""
@@ -73,14 +134,16 @@ class Validator:
             ],
         )
         name = "_".join((check.suite, *(promise.column for promise in check.promises)))
-        asset = self._source.add_dataframe_asset(name)
-        try:
-            batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": check.rows})
+        with self._batch(name, check.rows) as batch:
             validated = batch.validate(suite, result_format=COUNTS_ONLY)
-        finally:
-            self._source.delete_asset(name)
         by_column = {_column_of(result): result for result in validated.results}
         return {promise: _count(by_column[promise.column]) for promise in check.promises}
+
+
+def _sentence_of(expectation: Any) -> str:
+    """What its author calls it; else its name and what it is about."""
+    kwargs = {key: value for key, value in expectation.configuration.kwargs.items() if key != "batch_id"}
+    return str(expectation.description or f"{expectation.configuration.type} {kwargs}")
 
 
 def _column_of(result: Any) -> str:

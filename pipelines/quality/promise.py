@@ -34,19 +34,24 @@ class Promise:
 class Check:
     """Rows and the promises they are held to.
 
-    suite     what it belongs to, as `--suite` names it
-    rows      `place` (long: complaints are shown in its order) and a complaint column a promise
+    suite      what it belongs to, as `--suite` names it
+    rows       `place` (long: complaints are shown in its order) and a complaint column a promise
+    is_a_scan  whether they come straight from a table: to count them costs nothing
     """
 
     suite: str
     rows: DataFrame
     promises: tuple[Promise, ...]
+    is_a_scan: bool = False
 
 
-def check(suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column]) -> Check:
+def check(
+    suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column], is_a_scan: bool = False
+) -> Check:
     """A check of `rows`: what each promise has to say about each of them."""
     columns = [complaint.cast("string").alias(promise.column) for promise, complaint in complaints.items()]
-    return Check(suite, rows.select(place.cast("long").alias("place"), *columns), tuple(complaints))
+    told = rows.select(place.cast("long").alias("place"), *columns)
+    return Check(suite, told, tuple(complaints), is_a_scan)
 
 
 def complaint(holds: Column, sentence: Column) -> Column:

@@ -96,6 +96,7 @@ def whole_records(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                 ),
             ),
         },
+        is_a_scan=True,
     )
 
 

@@ -134,10 +134,11 @@ def usable_settings(given: Mapping[str, str]) -> Settings:
 def keys_of_state(at: Snapshot) -> Check:
     """Each key of each table of a few rows."""
 
-    def counted(table: str, key: tuple[str, ...], rows: DataFrame) -> DataFrame:
+    def keys(table: str, key: tuple[str, ...], rows: DataFrame) -> DataFrame:
         names = F.array(*[F.coalesce(F.col(f"`{name}`").cast("string"), F.lit("null")) for name in key])
-        return rows.groupBy(F.lit(table).alias("table"), F.array_join(names, ", ").alias("key")).count()
+        return rows.select(F.lit(table).alias("table"), F.array_join(names, ", ").alias("key"))
 
-    counts = reduce(DataFrame.unionAll, [counted(table.name, table.key, at.read(table)) for table in KEYED])
+    rows = reduce(DataFrame.unionAll, [keys(table.name, table.key, at.read(table)) for table in KEYED])
     twice = F.format_string("%s has %d rows with the key %s", "table", "count", "key")
+    counts = rows.groupBy("table", "key").count()
     return check("settings", counts, F.lit(0), {KEYS: complaint(F.col("count") == 1, twice)})

@@ -1,0 +1,85 @@
+"""A team's own expectations: what its messages say, and where those go that do not say it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.log.python_code import load_function
+from pipelines.quality.expectations import Validator
+from pipelines.quality.promise import Check, Promise, check, complaint, record
+from pipelines.quality.scope import Scope
+from pipelines.store.errors import BadInput
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import read_view
+from schemas import REJECTED_MESSAGES
+
+OPTION = "--expectations"
+
+
+def messages_of(at: Snapshot, scope: Scope, topic: str) -> DataFrame:
+    """The messages of a topic that are looked at: rows of the view messages."""
+    return scope.of(read_view(at, "messages")).where(F.col("topic") == topic)
+
+
+def expectations_named(name: str) -> Callable[[], Any]:
+    """The function MODULE:NAME that gives a team's expectations. Raises BadInput where there is none."""
+    return load_function(OPTION, name)
+
+
+def content_check(name: str, given: Any, messages: DataFrame, validator: Validator) -> Check:
+    """What a team expects of `messages`, as a check.
+
+    given  a sentence -> what must hold of a message (Column, boolean; unknown counts as broken), or an ExpectationSuite of
+           expectations about single rows
+
+    Raises BadInput for anything else, and for columns that messages do not have.
+    """
+    try:
+        if isinstance(given, Mapping):
+            complaints = {
+                Promise(f"promise_{number}", str(sentence), "warning"): complaint(holds, _told(str(sentence)))
+                for number, (sentence, holds) in enumerate(given.items(), start=1)
+            }
+        else:
+            complaints = {
+                promise: F.when(is_unexpected, _told(promise.sentence))
+                for promise, is_unexpected in validator.conditions(given, messages).items()
+            }
+        return check(name, messages, F.col("physical_offset"), complaints, is_a_scan=True)
+    except AnalysisException as wrong:
+        raise BadInput(
+            f"{OPTION} {name}: {str(wrong).splitlines()[0]} (columns: {', '.join(messages.columns)})"
+        ) from wrong
+    except TypeError as wrong:
+        raise BadInput(
+            f"{OPTION} {name} gives {type(given).__name__}; expected sentences with columns, or an ExpectationSuite: {wrong}"
+        ) from wrong
+
+
+def _told(sentence: str) -> Column:
+    return F.concat(record(), F.lit(f" does not keep: {sentence}"))
+
+
+def failed_messages(content: Check) -> DataFrame:
+    """The messages that break an expectation: `physical_offset` and `reason`, all that is wrong with each."""
+    reasons = [F.col(promise.column) for promise in content.promises]
+    return content.rows.where(F.coalesce(*reasons).isNotNull()).select(
+        F.col("place").alias("physical_offset"), F.concat_ws("; ", *reasons).alias("reason")
+    )
+
+
+def plan_quarantine(at: Snapshot, name: str, failed: DataFrame, messages: DataFrame) -> Plan:
+    """Keep failed messages in rejected_messages with their reasons, each once under the name of its expectations."""
+    known = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == name).select("arrival")
+    text = F.coalesce("body_text", F.base64("body"))
+    new = (
+        failed.join(messages.select("physical_offset", text.alias("raw")), "physical_offset")
+        .select(F.lit(name).alias("batch_id"), F.col("physical_offset").alias("arrival"), "reason", "raw")
+        .join(known, "arrival", "left_anti")
+        .select(*REJECTED_MESSAGES.names)
+    )
+    return Plan(() if new.isEmpty() else (at.append(REJECTED_MESSAGES, new),))
