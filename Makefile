@@ -34,6 +34,7 @@ test-quick: setup
 	$(VENV)/python -m pytest -m "quick and not slow"
 
 test-slow: setup
+	@scripts/browser.sh
 	$(VENV)/python -m pytest -m slow --durations=10
 
 bench: setup
