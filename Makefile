@@ -48,6 +48,7 @@ test-quick: setup
 	$(VENV)/python -m pytest -m "quick and not slow"
 
 test-slow: airflow package
+	@scripts/browser.sh
 	$(VENV)/python -m pytest -m slow --durations=10
 
 bench: setup

@@ -206,7 +206,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         _explain(str(failure), debug)
     except Exception as failure:
         status, exit_status, has_failed = "failed", EXIT_FAILED, True
-        _explain(f"{run.job} failed: {_first_line(failure)}; nothing is lost, it is safe to run again", debug)
+        _explain(f"{run.job} failed: {first_line(failure)}; nothing is lost, it is safe to run again", debug)
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
     if run.wrote or (has_failed and run.store_uri):
         _record(run, started_ms, line)
@@ -231,7 +231,7 @@ def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
     except (
         Exception
     ) as failure:  # what the run did is done; that it could not be noted is worth a line, not a failure
-        log.warning("this run could not be recorded in job_runs: %s", _first_line(failure))
+        log.warning("this run could not be recorded in job_runs: %s", first_line(failure))
 
 
 def _write_result(run: Run, path: str, line: dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ def _explain(text: str, debug: bool) -> None:
     print(f"error: {text}", file=sys.stderr)
 
 
-def _first_line(failure: BaseException) -> str:
+def first_line(failure: BaseException) -> str:
     """What a failure says; of one on an executor, what our own code said there."""
     lines = str(failure).strip().splitlines() or [type(failure).__name__]
     told = [line.partition(": ")[2] for line in lines if line.startswith(f"{StoreError.__module__}.")]

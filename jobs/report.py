@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.job import Run, first_line, job, main
 from jobs.live_page import LivePage
 from pipelines.reports.page.overview import overview
 from pipelines.reports.page.render import render
-from pipelines.store.errors import BadInput, StoreError
+from pipelines.store.errors import BadInput
 
 
 @job
@@ -68,8 +68,10 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                 now_ms = run.now_ms + int((time.monotonic() - started) * 1000)
                 try:
                     page = render(overview(store.snapshot(), now_ms), version=live.next_version)
-                except StoreError as failure:
-                    run.say(f"the page could not be made anew: {failure}")
+                except Exception as failure:
+                    if live.shown == 0:
+                        raise
+                    run.say(f"the page could not be made anew: {first_line(failure)}")
                 else:
                     live.show(page)
                     counts |= {"bytes": len(page.encode()), "pages": live.shown}

@@ -28,6 +28,8 @@ TOUR = (
     ("And everything in SQL.",
      f'sql --store {STORE} "SELECT topic, tags, count(*) AS messages, max(store_time) AS last FROM messages '
      "WHERE topic NOT LIKE 'rmq%' GROUP BY ALL ORDER BY messages DESC LIMIT 8\""),
+    ("A page to look at, one file that needs no network.",
+     f"report --store {STORE} --out demo/report.html"),
 )  # fmt: skip
 
 
@@ -45,7 +47,7 @@ def main() -> None:
                 sys.exit(f"the demo stopped: that command ended with exit status {leave.code}")
     print(
         f"""
-The store is in {STORE}: Delta tables, for any reader of Delta. Try next:
+The store is in {STORE}: Delta tables, for any reader of Delta; the page is demo/report.html. Try next:
   .venv/bin/commitlake query --store {STORE} topic-status --topic OrderTopic
   .venv/bin/commitlake sql --store {STORE} "SELECT * FROM message_lineage LIMIT 5"
   .venv/bin/commitlake put_messages --store {STORE} --input your.jsonl

@@ -11,8 +11,10 @@ Rows = Sequence[Mapping[str, Any]]
 
 # So few buckets are drawn narrow on the left and not as one block.
 LEAST_BUCKETS = 30
-BARS_SHOWN = 15
+BARS_SHOWN = 10
 HEIGHT = 180
+# The page's own, by name: the library measures labels with it.
+FONT = "system-ui, sans-serif"
 
 MUTED, LINE, ACCENT, SECOND, BAD = (
     "var(--muted)",
@@ -22,45 +24,49 @@ MUTED, LINE, ACCENT, SECOND, BAD = (
     "var(--bad)",
 )
 
+# Hours of the day as numbers, in UTC as all times of the page.
+TIME_AXIS = alt.Axis(
+    tickCount=6,
+    labelOverlap=True,
+    format={
+        "milliseconds": "%H:%M:%S.%L", "seconds": "%H:%M:%S", "minutes": "%H:%M", "hours": "%H:%M",
+        "day": "%-d %b", "date": "%-d %b", "week": "%-d %b", "month": "%b %Y", "quarter": "%b %Y", "year": "%Y",
+    },
+)  # fmt: skip
+
 # What every chart looks like; given to the browser once.
 CONFIG = {
     "background": "transparent",
-    "font": "inherit",
+    "font": FONT,
     "view": {"stroke": None},
     "mark": {"color": ACCENT},
     "bar": {"cornerRadiusEnd": 2},
     "axis": {
         "labelColor": MUTED, "titleColor": MUTED, "titleFontWeight": "normal", "labelFontSize": 12, "titleFontSize": 12,
-        "gridColor": LINE, "domainColor": LINE, "tickColor": LINE, "labelFont": "inherit", "titleFont": "inherit",
+        "gridColor": LINE, "domainColor": LINE, "tickColor": LINE, "labelFont": FONT, "titleFont": FONT,
     },
     "axisX": {"grid": False},
     "axisY": {"domain": False, "ticks": False},
-    "legend": {"labelColor": MUTED, "title": None, "orient": "top", "labelFontSize": 12, "labelFont": "inherit"},
+    "legend": {"labelColor": MUTED, "title": None, "orient": "top", "labelFontSize": 12, "labelFont": FONT},
     "range": {"category": [ACCENT, SECOND, BAD]},
 }  # fmt: skip
 
 
 def over_time(rows: Rows, value: str, label: str, bucket_ms: int) -> dict[str, Any]:
     """Bars over time: `start_ms` and a value a bucket; a bucket without a row is a gap, which is a zero."""
-    values = [
-        {
-            "start": row["start_ms"],
-            "end": row["start_ms"] + bucket_ms,
-            "when": moment(row["start_ms"]),
-            value: row[value],
-        }
-        for row in rows
-    ]
-    first, last = values[0]["start"], values[-1]["end"]
-    domain = [first, max(last, first + LEAST_BUCKETS * bucket_ms)]
-    time = alt.Scale(type="utc", domain=domain, nice=False)
+    values = [_bucket(row["start_ms"], bucket_ms, value, row[value]) for row in rows]
+    first = values[0]["start"]
+    if values[-1]["end"] < first + LEAST_BUCKETS * bucket_ms:
+        values.append(_bucket(first + (LEAST_BUCKETS - 1) * bucket_ms, bucket_ms, value, 0))
+    time = alt.Scale(type="utc", nice=False)
     return _spec(
         alt.Chart(alt.Data(values=values))
-        .mark_bar(binSpacing=0)
+        .mark_rect()
         .encode(
-            x=alt.X("start:T", scale=time, title=None, axis=alt.Axis(labelOverlap=True, tickCount=6)),
+            x=alt.X("start:T", scale=time, title=None, axis=TIME_AXIS),
             x2="end:T",
             y=_amount(value, label),
+            y2=alt.datum(0),
             tooltip=[alt.Tooltip("when:N", title="from (UTC)"), alt.Tooltip(f"{value}:Q", format=",")],
         ),
         HEIGHT,
@@ -77,7 +83,13 @@ def by_name(rows: Rows, name: str, value: str, label: str, titles: Mapping[str, 
         alt.Chart(alt.Data(values=values))
         .mark_bar()
         .encode(
-            y=alt.Y(f"{name}:N", sort=None, title=None, axis=alt.Axis(labelLimit=180)),
+            y=alt.Y(
+                f"{name}:N",
+                sort=None,
+                title=None,
+                scale=alt.Scale(paddingInner=0.35),
+                axis=alt.Axis(labelLimit=180),
+            ),
             x=alt.X(f"{value}:Q", title=label, axis=alt.Axis(format="~s", tickMinStep=1, tickCount=5)),
             tooltip=[alt.Tooltip(f"{column}:N", title=title) for column, title in titles.items()],
         ),
@@ -126,9 +138,7 @@ def runs(rows: Rows) -> dict[str, Any]:
         alt.Chart(alt.Data(values=values))
         .mark_circle(opacity=0.75)
         .encode(
-            x=alt.X(
-                "started:T", scale=alt.Scale(type="utc", padding=12), title=None, axis=alt.Axis(tickCount=6)
-            ),
+            x=alt.X("started:T", scale=alt.Scale(type="utc", padding=12), title=None, axis=TIME_AXIS),
             y=alt.Y("job:N", title=None, axis=alt.Axis(grid=True)),
             size=alt.Size("seconds:Q", scale=alt.Scale(range=[30, 400]), legend=None),
             color=alt.Color("status:N", scale=status),
@@ -143,8 +153,17 @@ def runs(rows: Rows) -> dict[str, Any]:
     )
 
 
+def _bucket(start_ms: int, width_ms: int, value: str, amount: int) -> dict[str, Any]:
+    return {"start": start_ms, "end": start_ms + width_ms, "when": moment(start_ms), value: amount}
+
+
 def _amount(value: str, label: str) -> alt.Y:
-    return alt.Y(f"{value}:Q", title=label, axis=alt.Axis(format="~s", tickCount=4, tickMinStep=1))
+    return alt.Y(
+        f"{value}:Q",
+        title=label,
+        scale=alt.Scale(zero=True),
+        axis=alt.Axis(format="~s", tickCount=4, tickMinStep=1),
+    )
 
 
 def _spec(chart: Any, height: int) -> dict[str, Any]:

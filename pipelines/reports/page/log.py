@@ -50,11 +50,12 @@ UNSEEN = question(
 NAMES = question(
     "names",
     """
-    SELECT (SELECT count(DISTINCT topic) FROM topic_status) AS topics,
-           (SELECT count(DISTINCT topic) FROM topic_status WHERE max_offset > min_offset) AS topics_with_messages,
+    SELECT count(*) AS topics,
+           count_if(messages > 0) AS topics_with_messages,
            (SELECT count(*) FROM
                (SELECT `group` FROM subscription_groups UNION SELECT `group` FROM consumer_offsets)) AS groups,
            (SELECT count(DISTINCT `group`) FROM consumer_offsets) AS groups_that_read
+    FROM (SELECT topic, sum(max_offset - min_offset) AS messages FROM topic_status GROUP BY topic)
     """,
 )
 
@@ -105,7 +106,7 @@ def glance(found: Mapping[str, Found], now_ms: int) -> Section:
     lead = f"Messages stored {span}." if log["messages"] else "The log is empty: nothing has been put yet."
     oldest = "everything is dispatched"
     if waiting:
-        oldest = f"{size(unseen['bytes'])}, stored up to {duration(now_ms - unseen['oldest_ms'])} ago"
+        oldest = f"{size(unseen['bytes'])}, the oldest from {duration(now_ms - unseen['oldest_ms'])} ago"
     tiles = (
         Tile("Messages", count(log["messages"]), "rows of the log", "log"),
         Tile("Size", size(log["bytes"] or 0), "as RocketMQ stores them", "log"),

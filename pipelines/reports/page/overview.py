@@ -1,6 +1,6 @@
 """The page about a store: what is asked, in which order it is told, and what a person should look at first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.reports.page import failures, log, readers, upkeep, waiting
@@ -8,6 +8,7 @@ from pipelines.reports.page.ask import Found, ask
 from pipelines.reports.page.parts import Section
 from pipelines.store.delta import is_delta_table
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.views import read_view
 from schemas import TABLES
 
 
@@ -48,12 +49,18 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
     ]  # fmt: skip
     if _is_validated(at):
         questions += [upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE]
-    found |= ask(at, questions)
-    return Overview(at.store.uri, now_ms, _sections(found, now_ms))
+    # Three questions go through it, five times in all; a row a queue.
+    queues = read_view(at, "topic_status").cache()
+    try:
+        found |= ask(at, questions)
+    finally:
+        queues.unpersist()
+    return Overview(at.store.uri, now_ms, sections(found, now_ms))
 
 
-def _sections(found: dict[str, Found], now_ms: int) -> list[Section]:
-    sections = [
+def sections(found: Mapping[str, Found], now_ms: int) -> list[Section]:
+    """The page's sections in the order a person reads them, from the answers to all questions."""
+    told = [
         log.glance(found, now_ms),
         log.growth(found),
         readers.topics(found, now_ms),
@@ -63,8 +70,8 @@ def _sections(found: dict[str, Found], now_ms: int) -> list[Section]:
         waiting.transactions(found, now_ms),
     ]
     if upkeep.NEWEST_VALIDATION.name in found:
-        sections.append(upkeep.quality(found, now_ms))
-    return [*sections, upkeep.job_runs(found, now_ms), upkeep.settings(found, now_ms)]
+        told.append(upkeep.quality(found, now_ms))
+    return [*told, upkeep.job_runs(found, now_ms), upkeep.settings(found, now_ms)]
 
 
 def _is_validated(at: Snapshot) -> bool:

@@ -25,20 +25,17 @@ TOPICS = question(
 LAG = question(
     "lag",
     f"""
-    SELECT progress.`group`,
-           progress.topic,
-           count(*) AS queues,
-           sum(progress.lag) AS lag,
-           max(progress.lag) AS largest_lag,
-           max(committed.committed_timestamp) AS last_read_ms
-    FROM consumer_progress AS progress
-    LEFT JOIN (
-        SELECT `group`, topic, queue_id, max(committed_timestamp) AS committed_timestamp
+    SELECT `group`, topic, queues, lag, largest_lag, last_read_ms
+    FROM (
+        SELECT `group`, topic, count(*) AS queues, sum(lag) AS lag, max(lag) AS largest_lag
+        FROM consumer_progress
+        GROUP BY `group`, topic
+    ) LEFT JOIN (
+        SELECT `group`, topic, max(committed_timestamp) AS last_read_ms
         FROM consumer_offsets
-        GROUP BY `group`, topic, queue_id
-    ) AS committed USING (`group`, topic, queue_id)
-    GROUP BY progress.`group`, progress.topic
-    ORDER BY lag DESC, progress.`group`, progress.topic
+        GROUP BY `group`, topic
+    ) USING (`group`, topic)
+    ORDER BY lag DESC, `group`, topic
     LIMIT {ROWS_SHOWN}
     """,
 )

@@ -1,0 +1,103 @@
+"""The command line: it answers at once, shows an example of every job, and completes names and options."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+import typer
+from rich.progress import Task
+
+from jobs.cli import JOBS, application
+from jobs.command_line import summary
+from jobs.examples import EXAMPLES, epilog
+from jobs.job import Speed
+from tests.conftest import PROJECT, run_job
+
+pytestmark = pytest.mark.quick
+
+
+def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess:
+    """Run as the program `commitlake`, whose name completion goes by."""
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.argv[0] = 'commitlake'; {code}"],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONPATH": str(PROJECT), **environment},
+    )
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_has_an_example_that_parses(job, monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    app = typer.Typer(add_completion=False)
+    app.command(name=job, epilog=epilog(job))(getattr(import_module(f"jobs.{job}"), job))
+    command = typer.main.get_command(app)
+    name, *arguments = shlex.split(EXAMPLES[job])
+    assert name == job
+    command.make_context(job, arguments)  # raises for an option that is wrong or missing
+
+
+def test_help_of_a_job_ends_with_its_example():
+    shown = " ".join(run_job_help("dispatch").split())
+    assert shown.endswith("Example: commitlake dispatch --store demo/store")
+
+
+def test_help_lists_every_job_with_its_first_sentence():
+    shown = " ".join(re.sub("[│╭╮╰╯─]", " ", run_job_help()).split())
+    for job in JOBS:
+        assert job in shown
+        assert summary(job) == (getattr(import_module(f"jobs.{job}"), job).__doc__ or "").splitlines()[0]
+
+
+def run_job_help(*job: str) -> str:
+    shown = in_a_process(f"from jobs.cli import run; run({[*job, '--help']})", COLUMNS="200")
+    assert shown.returncode == 0, shown.stderr
+    return shown.stdout
+
+
+def test_help_and_the_names_of_jobs_do_not_wait_for_spark():
+    code = "from jobs.cli import run\ntry: run(['--help'])\nfinally: assert 'pyspark' not in sys.modules"
+    assert in_a_process(code).returncode == 0
+    completed = in_a_process(
+        "from jobs.cli import run\ntry: run([])\nfinally: assert 'pyspark' not in sys.modules",
+        _COMMITLAKE_COMPLETE="complete_bash",
+        COMP_WORDS="commitlake re",
+        COMP_CWORD="1",
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert {"redrive", "report", "register"} <= set(completed.stdout.split())
+    assert "dispatch" not in completed.stdout
+
+
+def test_the_options_of_a_job_are_completed():
+    completed = in_a_process(
+        "from jobs.cli import run; run([])",
+        _COMMITLAKE_COMPLETE="complete_bash",
+        COMP_WORDS="commitlake dispatch --re",
+        COMP_CWORD="2",
+    )
+    assert set(completed.stdout.split()) == {"--rebuild", "--result-path"}
+
+
+def test_a_name_that_is_no_job_is_refused():
+    run = run_job(["dispach", "--store", "s"])
+    assert (run.exit_status, run.result["status"], run.result["store"]) == (2, "failed", "s")
+    assert "dispach" in run.stderr
+
+
+def test_the_speed_of_a_bar():
+    task = Task(1, "", total=100, completed=0, _get_time=lambda: 0.0)
+    column = Speed("rows")
+    assert column.render(task).plain == ""
+    task.finished_speed = 12_345.6
+    assert column.render(task).plain == "12,346 rows/s"
+
+
+def test_the_application_is_the_one_that_installs_completion():
+    options = [name for option in typer.main.get_command(application()).params for name in option.opts]
+    assert "--install-completion" in options
