@@ -202,7 +202,7 @@ def test_bad_input_fails_the_task_at_once_with_the_jobs_own_sentence(
 
     assert ingest["state"] == "failed"
     assert ingest["tasks"]["put_messages"] == "failed", "not up for a retry, which would fail the same way"
-    assert "put_messages" not in ingest["results"]
+    assert ingest["results"]["put_messages"]["status"] == "failed"
     sentence = "1 of 2 rows cannot be put, so none was"
     assert f"error: {sentence}" in said, "as the job said it"
     assert f"AirflowFailException: {sentence}" in said, "as the task's failure"
