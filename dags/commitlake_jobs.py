@@ -147,6 +147,11 @@ class Job(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as failure:
+                # A job that ran and found something broken has counted it.
+                if result_file.exists():
+                    context["ti"].xcom_push(
+                        "return_value", json.loads(result_file.read_text(encoding="utf-8"))
+                    )
                 raise explained(failure) from failure
             result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
         self._tell(context, result)
@@ -179,7 +184,9 @@ def explained(failure: AirflowException) -> AirflowException:
     said = str(failure)
     sentences = re.findall(r"^error: (.*?)(?=^\{|\Z)", said, re.MULTILINE | re.DOTALL)
     status = re.search(r"Error code is: (\d+)", said)
-    sentence = sentences[-1].strip() if sentences else said
+    sentence = (
+        sentences[-1].strip() if sentences else said.partition("Last spark-submit output:\n")[2] or said
+    )
     advice = WILL_NOT_HELP.get(int(status[1])) if status else None
     if advice is not None:
         return AirflowFailException(f"{sentence} ({advice})")

@@ -10,9 +10,9 @@ PROJECT = Path(__file__).parents[2]
 PROFILES = sorted((PROJECT / "spark-conf").glob("*.conf"))
 
 SETTING = re.compile(r"(# )?(spark\.[\w.\-]+) +\S")
-# Names that Spark and its neighbours look up as they come, by their beginning.
+# Names that Spark and its neighbours look up without declaring them, by their beginning.
 OPEN_NAMES = (
-    "spark.hadoop.", "spark.executorEnv.", "spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.",
+    "spark.master", "spark.hadoop.", "spark.executorEnv.", "spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.",
     "spark.delta.logStore.", "spark.io.delta.storage.S3DynamoDBLogStore.",
 )  # fmt: skip
 

@@ -2,12 +2,13 @@
 
 import ast
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import typer
 
-from jobs.cli import JOBS, application
+from jobs.cli import JOBS
 
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = [*sorted(DAGS.glob("*.py")), DAGS / "my_group.py.example"]
@@ -47,9 +48,9 @@ def test_a_dag_file_knows_jobs_by_name_only(file: Path) -> None:
 )
 def test_a_job_and_its_options_are_there(job: str, options: list[str]) -> None:
     assert job in JOBS
-    command = typer.main.get_command(application([job]))
-    command = command.commands[job] if hasattr(command, "commands") else command
-    known = {name for parameter in command.params for name in parameter.opts}
+    alone = typer.Typer(add_completion=False)
+    alone.command()(getattr(import_module(f"jobs.{job}"), job))
+    known = {name for parameter in typer.main.get_command(alone).params for name in parameter.opts}
     assert {"--store", "--result-path", *options} <= known
 
 
