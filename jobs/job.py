@@ -197,7 +197,8 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     try:
         counts = work()
         exit_status = run.exit_status
-        status = "ok" if exit_status == EXIT_DONE else "failed"
+        # A broken promise is what a check was to find: it ran.
+        status = "failed" if exit_status == EXIT_FAILED else "ok"
     except BadInput as wrong:
         status, exit_status = "failed", EXIT_BAD_INPUT
         _explain(str(wrong), debug)
