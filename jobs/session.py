@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.store.errors import StoreError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -48,6 +49,7 @@ def session(app_name: str, **more: str) -> SparkSession:
                 "or name a free one."
             ) from failure
         raise
+    spark.dataSource.register(RocketmqStore)
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # PySpark logs every SQL error with the JVM's stack; the error itself says what a person needs.

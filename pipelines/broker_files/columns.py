@@ -44,9 +44,9 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Makes record batches of the records of one task's pieces."""
+    """Makes record batches of the records of one task's pieces; without `due_times` nobody asks for due_ms."""
 
-    due_times: DueTimes
+    due_times: DueTimes | None
 
     def of(self, fields: Fields, piece_offset: int) -> pa.RecordBatch:
         """One row per record; `piece_offset` is the physical offset of the piece's first byte.
@@ -72,7 +72,9 @@ class LogColumns:
             "prepared_transaction_offset": fields.prepared_transaction_offset,
             "body": bodies(fields),
             "properties": stored_properties,
-            "due_ms": self.due_times.of(fields, physical_offset, topic, stored_properties),
+            "due_ms": pa.nulls(len(topic), pa.int64())
+            if self.due_times is None
+            else self.due_times.of(fields, physical_offset, topic, stored_properties),
         }
         arrays = [
             column if isinstance(column, pa.Array) else pa.array(column.astype(field.type.to_pandas_dtype()))

@@ -1,0 +1,52 @@
+"""A broker's directory read where it lies: spark.read.format("rocketmq_store")."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
+
+from pipelines.broker_files.data_source import COLUMNS, Range, RocketmqStoreReader
+from pipelines.store.store import Store
+
+FORMAT = "rocketmq_store"
+
+
+def test_its_rows_are_those_an_import_gives(
+    spark: SparkSession, golden_a: Store, golden_broker: Callable[[str], Path]
+) -> None:
+    read = spark.read.format(FORMAT).load(str(golden_broker("a")))
+    assert read.columns == COLUMNS.names
+    imported = golden_a.commitlog.select(*read.columns)
+    assert read.count() == imported.count() == 958
+    assert read.exceptAll(imported).isEmpty()
+
+
+def test_a_condition_on_the_offset_leaves_out_whole_segments(
+    spark: SparkSession, golden_broker: Callable[[str], Path]
+) -> None:
+    broker = str(golden_broker("a"))
+    rows = spark.read.format(FORMAT).load(broker)
+    found = rows.where("physical_offset >= 131072 AND physical_offset < 150000")
+    assert {row.segment for row in found.select("segment").distinct().collect()} == {131072}
+    assert found.rdd.getNumPartitions() == 1
+    reader = RocketmqStoreReader(broker, {})
+    assert len(reader.partitions()) == 7
+    assert list(reader.pushFilters([EqualTo(("queue_id",), 1), GreaterThan(("physical_offset",), 393216)]))
+    assert [partition.segment.start_offset for partition in reader.partitions()] == [393216]
+
+
+@pytest.mark.quick
+def test_conditions_narrow_the_range() -> None:
+    place = ("physical_offset",)
+    narrowed = Range().narrowed(GreaterThan(place, 9)).narrowed(LessThanOrEqual(place, 20))
+    assert narrowed == Range(10, 21)
+    assert narrowed.narrowed(EqualTo(place, 15)) == Range(15, 16)
+    assert narrowed.narrowed(EqualTo(("queue_offset",), 15)) == narrowed
+
+
+def test_a_directory_that_is_no_brokers_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="expected storePathRootDir"):
+        spark.read.format(FORMAT).load(str(tmp_path)).count()
