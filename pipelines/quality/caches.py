@@ -26,7 +26,7 @@ CLOCK_SUFFIX = ":clock_ms"
 
 def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     """Each queue's bounds, and the log's own, beside what the records say as of the same append."""
-    as_of = read_head(at).bounds_append_seq  # pins the bounds before the log
+    as_of = read_head(at).bounds_append_seq
     rows = scope.of(at.read(COMMITLOG)).where(F.col("append_seq") <= as_of)
     told = bounds_of(rows).withColumnsRenamed({"min_offset": "first", "next_offset": "end"})
     known = at.read(QUEUE_BOUNDS)
@@ -87,7 +87,6 @@ def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
 
 def followers(at: Snapshot) -> Check:
     """Each follower's place in the log."""
-    at.version(PROGRESS)
     last = at.number(COMMITLOG)
     return check(
         "caches",

@@ -82,7 +82,7 @@ def derived_table(at: Snapshot, scope: Scope, settings: Settings, derived: Deriv
     Only appends the table has followed are compared. What it still has of segments that have expired does not count.
     """
     table = derived.table
-    followed = covered(at, table)  # pins what is derived before the log
+    followed = covered(at, table)
     log_start = read_head(at).min_offset
     log = scope.of(at.read(COMMITLOG)).where(F.col("append_seq") <= followed)
     there = scope.of(at.read(table)).where(F.coalesce(F.col("physical_offset") >= log_start, F.lit(True)))

@@ -118,7 +118,6 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         "append_id",
         (F.col("queue_offset") + places_taken()).alias("next_in_queue"),
         has_queue_entry().alias("has_a_place"),
-        _end().alias("end"),
     )
     in_segment = Window.partitionBy("segment").orderBy("physical_offset", "append_seq")
     in_queue = Window.partitionBy("segment", "topic", "queue_id", "has_a_place").orderBy("physical_offset")
@@ -203,12 +202,10 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     )
 
 
-def _end() -> Column:
-    return F.col("physical_offset") + F.col("size_bytes")
-
-
 def _last_of() -> Column:
-    return F.struct(F.col("end"), F.col("store_timestamp"), F.col("append_seq"))
+    """What the next record is held against."""
+    end = F.col("physical_offset") + F.col("size_bytes")
+    return F.struct(end.alias("end"), "store_timestamp", "append_seq")
 
 
 def _batch() -> Column:
@@ -238,14 +235,13 @@ def _segment_ends(at: Snapshot, scope: Scope, settings: Settings) -> DataFrame:
         log = log.where(F.col("segment") >= scope.first_segment - settings.segment_bytes)
     elif not scope.is_everything:
         log = log.where(F.lit(False))
-    last = F.struct(_end().alias("end"), "store_timestamp", "append_seq")
-    ends = log.groupBy("segment").agg(F.max_by(last, "physical_offset").alias("segment_before"))
+    ends = log.groupBy("segment").agg(F.max_by(_last_of(), "physical_offset").alias("segment_before"))
     return ends.withColumn("segment", F.col("segment") + settings.segment_bytes)
 
 
 def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
     """Where each queue goes on in a segment, beside where it stopped in those before: a row a queue and segment."""
-    followed = covered(at, CONSUME_QUEUE)  # pins what is derived before the log
+    followed = covered(at, CONSUME_QUEUE)
     log = at.read(COMMITLOG).where(has_queue_entry())
     parts = (
         scope.of(log)

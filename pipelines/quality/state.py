@@ -42,7 +42,6 @@ KEYED = (
 
 def group_offsets(at: Snapshot) -> Check:
     """Each group's offset of each queue, beside the queue's bounds."""
-    at.version(CONSUMER_OFFSETS)  # groups move after the log, so they are looked at before it
     queue = F.format_string(
         "group %s%s in queue %s:%d",
         "group",
@@ -77,7 +76,6 @@ def group_offsets(at: Snapshot) -> Check:
 
 def in_flight(at: Snapshot) -> Check:
     """Each orderly message that is being tried again, beside its queue's bounds."""
-    at.version(IN_FLIGHT)
     offset = F.col("queue_offset")
     return check(
         "offsets",

@@ -9,7 +9,19 @@ from pipelines.quality.state import usable_settings
 from pipelines.quality.suites import SUITES
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from schemas import STORE_SETTINGS, VALIDATIONS
+from schemas import (
+    COMMITLOG,
+    CONSUMER_OFFSETS,
+    DERIVED,
+    IN_FLIGHT,
+    PROGRESS,
+    QUEUE_BOUNDS,
+    STORE_SETTINGS,
+    VALIDATIONS,
+)
+
+# Pinned in this order: what follows the log may be behind it when it is checked, never ahead.
+FOLLOWING_THE_LOG = (CONSUMER_OFFSETS, IN_FLIGHT, PROGRESS, *DERIVED, QUEUE_BOUNDS, COMMITLOG)
 
 DERIVED_PROMISES = frozenset(
     promise for derived in DERIVED_TABLES for promise in (derived.missing, derived.surplus)
@@ -23,6 +35,8 @@ def validate_suites(
 
     looked  told of each check that is through
     """
+    for table in FOLLOWING_THE_LOG:
+        at.version(table)
     settings = usable_settings({row.name: row.value for row in at.rows(STORE_SETTINGS)})
 
     def found() -> Iterator[Finding]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipelines.consume.offsets import plan_reset
@@ -196,6 +198,21 @@ def test_names_severities_and_spans() -> None:
     # One run must go on where another ended, or what lies between was never looked at.
     assert joined([(-1, 4), (4, 9), (7, 12), (20, 30)]) == 12
     assert joined([]) == -1
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(-1, 12), st.integers(0, 6)).map(lambda span: (span[0], span[0] + span[1]))
+)
+
+
+@pytest.mark.quick
+@given(SPANS)
+def test_sound_is_what_runs_have_looked_at_append_by_append(spans: list[tuple[int, int]]) -> None:
+    looked_at = {append for after, to in spans for append in range(after + 1, to + 1)}
+    reached = -1
+    while reached + 1 in looked_at:
+        reached += 1
+    assert joined(spans) == reached
 
 
 @pytest.mark.quick
