@@ -8,7 +8,6 @@ from pipelines.reports.page.ask import Found, ask
 from pipelines.reports.page.parts import Section
 from pipelines.store.delta import is_delta_table
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
 from schemas import TABLES
 
 
@@ -49,12 +48,7 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
     ]  # fmt: skip
     if _is_validated(at):
         questions += [upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE]
-    # Three questions go through it, five times in all; a row a queue.
-    queues = read_view(at, "topic_status").cache()
-    try:
-        found |= ask(at, questions)
-    finally:
-        queues.unpersist()
+    found |= ask(at, questions)
     return Overview(at.store.uri, now_ms, sections(found, now_ms))
 
 
