@@ -1,4 +1,4 @@
-"""Jobs on a real standalone cluster: a master and two workers that have a bare Python and what `make package` made."""
+"""The main job on a real standalone cluster: a master and two workers with a bare Python and what `make package` made."""
 
 import json
 import os
@@ -36,8 +36,8 @@ class Cluster:
     master: str
     folders: list[Path]
 
-    def submit(self, job: str, *arguments: object, modules: Path | None = None) -> JobRun:
-        """A job as the profile says, but for the size of this machine; `modules` are on the driver's path only."""
+    def submit(self, job: str, *arguments: object) -> JobRun:
+        """A job as the profile says, but for the size of this machine."""
         here = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -52,8 +52,8 @@ class Cluster:
         ran = subprocess.run(
             [PROJECT / ".venv/bin/spark-submit", "--properties-file", PROFILE, "--master", self.master, *settings,
              PROJECT / "jobs" / f"{job}.py", *map(str, arguments)],
-            cwd=PROJECT, env=os.environ | {"PYTHONPATH": f"{PROJECT}:{modules or PROJECT}"},
-            capture_output=True, text=True, timeout=300,
+            cwd=PROJECT, env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            capture_output=True, text=True, timeout=600,
         )  # fmt: skip
         lines = ran.stdout.splitlines()
         return JobRun(ran.returncode, json.loads(lines[-1]) if lines else {}, lines[:-1], ran.stderr)
@@ -108,7 +108,7 @@ def said(log: Path, pattern: str, times: int = 1) -> list[str]:
     return found
 
 
-def test_a_cycle_and_a_group_on_two_workers(
+def test_a_cycle_on_two_workers(
     cluster: Cluster, new_store: Callable[..., Store], commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:
     store = new_store()
@@ -136,19 +136,6 @@ def test_a_cycle_and_a_group_on_two_workers(
     # The four parked, the two thousand put, and the copies of the four, which are due.
     assert cycle.result["dispatch"]["queue_entries"] == 2008
 
-    listener = (
-        "from pipelines.consume import ConsumeStatus",
-        "def listen(message):",
-        "    return ConsumeStatus.CONSUME_SUCCESS if message.tags == 'even' else None",
-    )
-    (tmp_path / "picky.py").write_text("\n".join(listener))
-    group = cluster.submit(
-        "consume", "--store", store.uri, "--group", "G", "--topic", "T", "--filter", "even",
-        "--listener", "picky:listen", modules=tmp_path,
-    )  # fmt: skip
-    assert group.exit_status == 0, group.stderr
-    assert group.result["consumed"] == 1000
-
     # Both workers have had executors, with the packages unpacked beside them.
     assert all(list(folder.glob("app-*/*/packages/pyarrow")) for folder in cluster.folders)
     offsets = commitlake(
@@ -158,9 +145,3 @@ def test_a_cycle_and_a_group_on_two_workers(
     counted = [json.loads(line) for line in offsets.lines]
     assert sum(queue["n"] for queue in counted) == 2004
     assert all(queue["n"] == queue["next"] for queue in counted)
-
-
-def test_a_jobs_exit_status_comes_through(cluster: Cluster, tmp_path: Path) -> None:
-    missing = cluster.submit("dispatch", "--store", tmp_path / "no-store")
-    assert missing.exit_status == 2
-    assert missing.result["status"] == "failed"

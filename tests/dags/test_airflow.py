@@ -43,7 +43,7 @@ class Airflow:
             pass_fds=[sending],
         ) as process:
             os.close(sending)
-            said = process.communicate(timeout=300)[0]
+            said = process.communicate(timeout=900)[0]
         with os.fdopen(receiving) as answer:
             written = answer.read()
         assert process.returncode == 0, said
