@@ -12,7 +12,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 # What the code imports on executors, and what that imports in turn; in the versions of requirements.txt. Spark's own Python
 # is on every executor already, and what only a driver uses (the command line, charts, checks) stays at home.
-ON_EXECUTORS="delta-spark importlib-metadata zipp lark numpy pandas python-dateutil pytz tzdata pyarrow tenacity"
+ON_EXECUTORS="delta-spark importlib-metadata zipp lark lz4 numpy pandas python-dateutil pytz tzdata pyarrow tenacity"
 PLATFORM=${PLATFORM:-}
 
 main_package() {
