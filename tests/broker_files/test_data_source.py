@@ -21,8 +21,8 @@ def test_its_rows_are_as_the_broker_decodes_them(
     read = spark.read.format(FORMAT).load(str(golden_broker("a")))
     assert read.columns == COLUMNS.names
     assert read.count() == 958
-    # The broker's answers have the properties sorted by name.
-    in_any_order = F.array_sort(F.split("properties", "\x02"))
+    # The broker's answers have the properties sorted by name, and do not say which end with a separator.
+    in_any_order = F.array_sort(F.array_remove(F.split("properties", "\x02"), ""))
     decoded = golden_a.commitlog.select(*read.columns).withColumn("properties", in_any_order)
     assert read.withColumn("properties", in_any_order).exceptAll(decoded).isEmpty()
 
