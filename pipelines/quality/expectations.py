@@ -108,7 +108,10 @@ class Validator:
         )
         domain = {key: value for key, value in named["metric_domain_kwargs"].items() if value is not None}
         metric = MetricConfiguration(name, domain, named["metric_value_kwargs"])
-        found: Column = asked.get_metric(metric)[0]
+        try:
+            found: Column = asked.get_metric(metric)[0]
+        except self._gx.exceptions.GreatExpectationsError as wrong:
+            raise BadInput(f"expectation {configuration.type} cannot be asked: {wrong}") from wrong
         return found
 
     @contextmanager
