@@ -11,7 +11,7 @@ from tests.conftest import JobRun, write_jsonl
 from tests.scenes.processes import kill_when, start
 
 Commitlake = Callable[..., JobRun]
-SEEDS = range(1, 4)
+SEEDS = range(1, 3)
 
 
 @pytest.mark.slow
