@@ -151,9 +151,9 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
                 run, asked, group, listener, selection, class_filter, client_id, queues, counts, began
             )
             reader.read()
-    for error, times in counts.errors.items():
+    for error, times in counts.most_errors().items():
         run.say(f"{times:,} failed: {error}")
-    return counts.result()
+    return {"group": asked.group, **counts.result()}
 
 
 def _expect_sense(asked: Options) -> None:

@@ -53,6 +53,8 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import as_messages
 
 SUSPEND_MS = 1_000
+# Kinds of errors a run's result names.
+ERRORS_TOLD = 20
 
 
 class Model(StrEnum):
@@ -131,7 +133,13 @@ class Counts:
             "dead_lettered": self.dead_lettered,
             "dropped": self.dropped,
             "filtered": self.filtered,
+            "errors": self.most_errors(),
         }
+
+    def most_errors(self) -> dict[str, int]:
+        """What was said most often by what failed, and how often."""
+        by_times = sorted(self.errors.items(), key=lambda said: -said[1])
+        return dict(by_times[:ERRORS_TOLD])
 
 
 @dataclasses.dataclass
@@ -148,7 +156,6 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
-    pages_traced: int = 0
 
     def read(self) -> None:
         """Hand over what the queues hold now, record how far it came, and send back what failed."""
@@ -265,7 +272,8 @@ class Reader:
 
     def _trace(self, page: Page, failed: pa.Table, reached: Mapping[Queue, int], cost_time_ms: int) -> None:
         """Tell of each message of a page that was handed over."""
-        self.pages_traced += 1
+        # No two pages of a run are as far, whichever client or subscription they are of.
+        call = f"{self.run.run_id}:{self.counts.handed}"
         failures = pa.table(
             {"physical_offset": failed.column("source_offset"), "return_type": failed.column("return_type")}
         )
@@ -275,10 +283,8 @@ class Reader:
         is_handed = (F.col("queue_offset") < F.get(ends, F.col("queue"))) | F.col("return_type").isNotNull()
         handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
         messages = as_messages(handed).join(said, "physical_offset", "left")
-        traces = traces_of_consumption(
-            messages, self.asked.group, self.run.run_id, self.run.now_ms, cost_time_ms
-        )
-        put_traces(self.run, traces, f"trace:{self.run.run_id}:{self.client_id}:{self.pages_traced}")
+        traces = traces_of_consumption(messages, self.asked.group, call, self.run.now_ms, cost_time_ms)
+        put_traces(self.run, traces, f"trace:{call}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:

@@ -14,15 +14,18 @@ A job is a function from its arguments to its counts:
 import inspect
 import json
 import logging
+import signal
 import sys
+import threading
 import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 from urllib.parse import urlparse
 
@@ -72,11 +75,15 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an
 class Run:
     """One run of a job.
 
-    job        name of the job
-    store_uri  where the store is, as the user typed it; '' where a job that can do without was given none
-    now_ms     the job's clock, read once; nothing else in a job reads one
-    quiet      whether to say nothing but the result
-    exit_status  how the job ends when it raises nothing: a job that looks for faults and found some says so here
+    job              name of the job
+    store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
+    now_ms           the job's clock, read once; nothing else in a job reads one
+    quiet            whether to say nothing but the result
+    run_id           another for each run
+    wrote            whether it has committed anything
+    was_interrupted  whether Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
+    exit_status      how the job ends when it raises nothing: one that looks for faults and found some says so here
+    at_end           what is to be undone when the run ends
     """
 
     job: str
@@ -85,12 +92,29 @@ class Run:
     quiet: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
+    was_interrupted: bool = False
     exit_status: int = EXIT_DONE
     session_settings: dict[str, str] = field(default_factory=dict)
+    at_end: ExitStack = field(default_factory=ExitStack)
 
     @cached_property
     def spark(self) -> SparkSession:
-        return session(f"commitlake {self.job}", **self.session_settings)
+        spark = session(f"commitlake {self.job}", **self.session_settings)
+        if threading.current_thread() is threading.main_thread():
+            self._notice_control_c()
+        return spark
+
+    def _notice_control_c(self) -> None:
+        """Remember a Ctrl-C before Spark's handler raises: py4j, interrupted, raises an error of its own instead."""
+        to_spark = signal.getsignal(signal.SIGINT)
+
+        def interrupted(number: int, frame: FrameType | None) -> None:
+            self.was_interrupted = True
+            if callable(to_spark):
+                to_spark(number, frame)
+
+        self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
+        signal.signal(signal.SIGINT, interrupted)
 
     @cached_property
     def store(self) -> Store:
@@ -98,7 +122,12 @@ class Run:
         return Store.open(self.spark, self.store_uri)
 
     def commit(self, planner: Callable[[Snapshot], Plan]) -> Committed:
-        """Write what `planner` plans, and remember that this run wrote."""
+        """Write what `planner` plans, and remember that this run wrote.
+
+        Raises KeyboardInterrupt for a Ctrl-C pressed before, which may have been swallowed on its way from the JVM.
+        """
+        if self.was_interrupted:
+            raise KeyboardInterrupt
         committed = commit(self.store, planner)
         self.wrote = self.wrote or committed.wrote
         return committed
@@ -192,6 +221,8 @@ def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -
 def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, debug: bool) -> int:
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    # What py4j logs of being interrupted helps nobody.
+    logging.getLogger().addFilter(lambda _: not run.was_interrupted)
     counts: dict[str, Any] = {}
     status, exit_status, has_failed = "ok", EXIT_DONE, False
     try:
@@ -205,9 +236,13 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     except StoreError as failure:
         status, exit_status, has_failed = "failed", EXIT_FAILED, True
         _explain(str(failure), debug)
-    except Exception as failure:
-        status, exit_status, has_failed = "failed", EXIT_FAILED, True
-        _explain(f"{run.job} failed: {first_line(failure)}; nothing is lost, it is safe to run again", debug)
+    except (Exception, KeyboardInterrupt) as failure:
+        is_interrupted = run.was_interrupted or isinstance(failure, KeyboardInterrupt)
+        status, exit_status, has_failed = "failed", EXIT_FAILED, not is_interrupted
+        what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
+        _explain(f"{run.job} {what}; nothing is lost, it is safe to run again", debug)
+    finally:
+        run.at_end.close()
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
     if run.wrote or (has_failed and run.store_uri):
         _record(run, started_ms, line)

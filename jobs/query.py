@@ -198,12 +198,16 @@ def _of_queues(at: Snapshot, asked: Asked, view: str) -> tuple[DataFrame, bool]:
     return read_view(asked.as_of, view), was_up_to_date(asked.as_of)
 
 
+def _of_topic(at: Snapshot, asked: Asked, rows: DataFrame) -> DataFrame:
+    if asked.topic is None:
+        return rows
+    expect_topic(at, asked.topic)
+    return rows.where(F.col("topic") == asked.topic)
+
+
 def _topic_status(at: Snapshot, asked: Asked) -> Answer:
     rows, complete = _of_queues(at, asked, "topic_status")
-    rows = rows.orderBy("topic", "queue_id")
-    if asked.topic is not None:
-        expect_topic(at, asked.topic)
-        rows = rows.where(F.col("topic") == asked.topic)
+    rows = _of_topic(at, asked, rows).orderBy("topic", "queue_id")
     if asked.queue_id is not None:
         rows = rows.where(F.col("queue_id") == asked.queue_id)
     return Answer(rows, complete)
@@ -211,10 +215,7 @@ def _topic_status(at: Snapshot, asked: Asked) -> Answer:
 
 def _consumer_progress(at: Snapshot, asked: Asked) -> Answer:
     rows, complete = _of_queues(at, asked, "consumer_progress")
-    rows = rows.orderBy("group", "topic", "queue_id")
-    if asked.topic is not None:
-        expect_topic(at, asked.topic)
-        rows = rows.where(F.col("topic") == asked.topic)
+    rows = _of_topic(at, asked, rows).orderBy("group", "topic", "queue_id")
     if asked.group is not None:
         rows = rows.where(F.col("group") == asked.group)
     return Answer(rows, complete)
@@ -222,11 +223,7 @@ def _consumer_progress(at: Snapshot, asked: Asked) -> Answer:
 
 def _consumer_status(at: Snapshot, asked: Asked) -> Answer:
     (group,) = asked.need("group")
-    rows = consumer_status(at, group)
-    if asked.topic is not None:
-        expect_topic(at, asked.topic)
-        rows = rows.where(F.col("topic") == asked.topic)
-    return Answer(rows, is_up_to_date(at))
+    return Answer(_of_topic(at, asked, consumer_status(at, group)), is_up_to_date(at))
 
 
 def _trace(at: Snapshot, asked: Asked) -> Answer:

@@ -69,7 +69,7 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                 try:
                     page = render(overview(store.snapshot(), now_ms), version=live.next_version)
                 except Exception as failure:
-                    if live.shown == 0:
+                    if live.shown == 0 or run.was_interrupted:
                         raise
                     run.say(f"the page could not be made anew: {first_line(failure)}")
                 else:
@@ -80,7 +80,9 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                     if out is not None:
                         write_whole(out, page)
                 time.sleep(every)
-    except KeyboardInterrupt:
+    except (Exception, KeyboardInterrupt) as failure:
+        if not (run.was_interrupted or isinstance(failure, KeyboardInterrupt)):
+            raise
         run.say("stopped")
     return counts
 

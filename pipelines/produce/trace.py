@@ -53,15 +53,15 @@ def traces_of_sends(messages: DataFrame) -> DataFrame:
 
 
 def traces_of_consumption(
-    messages: DataFrame, group: str, run_id: str, now_ms: int, cost_time_ms: int
+    messages: DataFrame, group: str, call: str, now_ms: int, cost_time_ms: int
 ) -> DataFrame:
     """A trace message for each message a listener was handed, SubBefore and SubAfter in one: input rows as above.
 
     messages      rows of the view `messages`, and `return_type` (string): one of RETURN_TYPES, null for SUCCESS
-    run_id        names the run; with the message's id it names the call
+    call          names the handing over; with the message's id it is the record's request id
     cost_time_ms  milliseconds a message, on the average of those handed over together
     """
-    request_id = F.upper(F.md5(F.concat(F.lit(run_id), F.col("message_id"))))
+    request_id = F.upper(F.md5(F.concat(F.lit(call), F.col("message_id"))))
     return_type = F.coalesce("return_type", F.lit("SUCCESS"))
     code = F.array_position(F.array(*[F.lit(name) for name in RETURN_TYPES]), return_type) - 1
     before = _record(

@@ -154,3 +154,7 @@ def test_the_queues_of_clients_can_be_configured(
     config.write_text("[1]")
     run = store.job(*reads, *clients, "CONFIG", "--config", config, exit_status=2)
     assert "expected the queues of each client" in run.stderr
+    # A run of all clients traces what each of them was handed.
+    alone = ("consume", B, "--group", "h", "--topic", "T", "--listener", listeners.name("accept"))
+    assert store.job(*alone, "--clients", "x,y", "--trace").result["consumed"] == 4
+    assert len({before[4] for _, (before, _) in traces(store)}) == 4

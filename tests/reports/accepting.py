@@ -1,4 +1,4 @@
-"""A listener that is content with everything."""
+"""Listeners: one is content with everything, the other with nothing."""
 
 from typing import Any
 
@@ -7,3 +7,7 @@ from pipelines.consume import ConsumeStatus
 
 def accept(message: Any) -> ConsumeStatus:
     return ConsumeStatus.CONSUME_SUCCESS
+
+
+def refuse(message: Any) -> ConsumeStatus:
+    raise ValueError("out of stock")

@@ -55,6 +55,7 @@ FULL: dict[str, list[dict[str, Any]]] = {
     "retries": [
         {"group": NASTY, "original_topic": None, "retries": 9, "messages": 5, "most_failures": 3, "last_ms": NOW}
     ],
+    "reasons": [{"group": NASTY, "error": f"ValueError: {NASTY}", "times": 9, "last_ms": NOW}],
     "rejected": [{"reason": NASTY, "rows": 2, "batches": 1}],
     "jobs": [
         {"job": "deliver", "runs": 3, "failed": 1, "median_seconds": 2.25, "last_ms": NOW, "last_status": "failed"},
@@ -82,7 +83,8 @@ def found(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Found]:
     """The rows as answers; a question without rows has found none."""
     asked = [
         log.LOG, log.HEAD, log.UNSEEN, log.NAMES, readers.TOPICS, readers.LAG, *waiting.questions(NOW),
-        failures.DEAD_LETTERS, failures.RETRIES, failures.REJECTED, upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
+        failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
+        upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
         upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE, log.throughput(Found(log.LOG, rows["log"])),
     ]  # fmt: skip
     return {question.name: Found(question, rows.get(question.name, [])) for question in asked}

@@ -65,6 +65,9 @@ def told_store(spark, store_template, tmp_path_factory) -> Store:
         "--listener",
         "tests.reports.accepting:accept",
     )
+    # A broadcast client's failures are counted and go nowhere.
+    watching = ("--group", "watchers", "--topic", "Orders", "--model", "broadcasting", "--client-id", "w1")
+    life.job("consume", B + 3, *watching, "--max-messages", 2, "--listener", "tests.reports.accepting:refuse")
     return store
 
 
@@ -94,11 +97,14 @@ def test_topics_groups_and_failures(told):
     assert (by_topic["Orders"]["messages"], by_topic[NASTY]["messages"]) == (6, 1)
     (lag,) = section(told, "groups").tables
     assert {row["topic"]: row["lag"] for row in lag.rows if row["group"] == "shipping"}["Orders"] == 0
-    dead, retries, rejected = section(told, "failures").tables
+    dead, retries, reasons, rejected = section(told, "failures").tables
     assert [(row["group"], row["original_topic"], row["dead_letters"]) for row in dead.rows] == [
         ("shipping", NASTY, 1)
     ]
     assert [(row["original_topic"], row["retries"]) for row in retries.rows] == [("Orders", 1)]
+    assert [(row["group"], row["error"], row["times"]) for row in reasons.rows] == [
+        ("watchers", "ValueError: out of stock", 2)
+    ]
     assert sum(row["rows"] for row in rejected.rows) == 1
 
 

@@ -24,6 +24,15 @@ def start(*arguments: object, before: str = "") -> subprocess.Popen[str]:
     )
 
 
+def wait_for(process: subprocess.Popen[str], happens: "Path", count: int) -> None:
+    """Return once `count` files match, or the process has ended, or three minutes later."""
+    deadline = time.monotonic() + 180
+    while len(list(happens.parent.glob(happens.name))) < count:
+        if process.poll() is not None or time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+
+
 def kill_when(
     process: subprocess.Popen[str], happens: "Path", count: int, delay: float, with_jvm: bool
 ) -> bool:
@@ -31,12 +40,7 @@ def kill_when(
 
     with_jvm  the whole group; else Python alone, whose JVM may go on and commit
     """
-    pattern = happens.name
-    deadline = time.monotonic() + 180
-    while len(list(happens.parent.glob(pattern))) < count:
-        if process.poll() is not None or time.monotonic() > deadline:
-            break
-        time.sleep(0.02)
+    wait_for(process, happens, count)
     time.sleep(delay)
     if process.poll() is not None:
         return False

@@ -1,6 +1,7 @@
 """Puts that are killed, that race, that meet maintenance: every message in the log once, offsets without gap."""
 
 import random
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import pytest
 
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
-from tests.scenes.processes import SMALL_APPENDS, end, kill_when, start
+from tests.scenes.processes import SMALL_APPENDS, end, kill_when, start, wait_for
 
 Commitlake = Callable[..., JobRun]
 SEGMENT_BYTES = 4_096
@@ -65,6 +66,20 @@ def test_a_put_killed_at_any_moment_goes_on_where_it_stopped(
         assert again.result["appended"] == 0
     expect_log(store, bodies_of("a", 6, 20))
     assert commitlake(*arguments).result["already"] == 120
+
+
+@pytest.mark.slow
+def test_control_c_ends_a_put_with_one_sentence(new_store: Callable[..., Store], tmp_path: Path) -> None:
+    store = new_store(mappedFileSizeCommitLog=str(SEGMENT_BYTES))
+    source = write_input(tmp_path, "a", 6, 20)
+    process = start("put_messages", "--store", store.uri, "--input", source, before=SMALL_APPENDS)
+    wait_for(process, Path(store.uri) / "commitlog" / "_delta_log" / "*.json", 2)
+    process.send_signal(signal.SIGINT)
+    status, said = end(process)
+    assert status == 1
+    assert '"job": "put_messages", "status": "failed"' in said
+    assert "error: put_messages was interrupted; nothing is lost, it is safe to run again" in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.slow

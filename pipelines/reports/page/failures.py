@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pipelines.reports.page.ask import ROWS_SHOWN, Found, question
-from pipelines.reports.page.parts import Column, Section, table
+from pipelines.reports.page.parts import Column, Section, Table, table
 from pipelines.reports.page.words import plural
 
 RETRIES = question(
@@ -38,6 +38,20 @@ DEAD_LETTERS = question(
     """,
 )
 
+# What listeners said, from the results of consume.
+REASONS = question(
+    "reasons",
+    f"""
+    SELECT get_json_object(result, '$.group') AS `group`, said.error, sum(said.times) AS times, max(started_ms) AS last_ms
+    FROM job_runs
+    LATERAL VIEW explode(from_json(get_json_object(result, '$.errors'), 'map<string, bigint>')) said AS error, times
+    WHERE job = 'consume'
+    GROUP BY 1, 2
+    ORDER BY times DESC, `group`, error
+    LIMIT {ROWS_SHOWN}
+    """,
+)
+
 REJECTED = question(
     "rejected",
     f"""
@@ -52,6 +66,7 @@ REJECTED = question(
 
 def failures(found: Mapping[str, Found], now_ms: int) -> Section:
     retries, dead, rejected = found["retries"], found["dead"], found["rejected"]
+    reasons = found["reasons"]
     left = dead.total("dead_letters") - dead.total("redriven")
     counted = [
         plural(retries.total("retries"), "retry", "retries"),
@@ -61,29 +76,23 @@ def failures(found: Mapping[str, Found], now_ms: int) -> Section:
     worries = [f"{plural(left, 'dead letter')} not taken up again: look, mend, then redrive."] if left else []
     tables = []
     if dead.rows:
-        tables.append(
-            table(
-                "Dead letters",
-                dead,
-                Column("group", "Group"),
-                Column("original_topic", "Topic"),
-                Column("dead_letters", "Dead letters", "count"),
-                Column("redriven", "Taken up again", "count"),
-                Column("most_failures", "Failures, at most", "count"),
-                Column("last_ms", "Last, UTC", "moment"),
-            )
+        counts = (
+            Column("dead_letters", "Dead letters", "count"),
+            Column("redriven", "Taken up again", "count"),
         )
+        tables.append(_by_group("Dead letters", dead, *counts))
     if retries.rows:
+        counts = Column("retries", "Retries", "count"), Column("messages", "Messages", "count")
+        tables.append(_by_group("Retries", retries, *counts))
+    if reasons.rows:
         tables.append(
             table(
-                "Retries",
-                retries,
+                "What listeners said",
+                reasons,
                 Column("group", "Group"),
-                Column("original_topic", "Topic"),
-                Column("retries", "Retries", "count"),
-                Column("messages", "Messages", "count"),
-                Column("most_failures", "Failures, at most", "count"),
-                Column("last_ms", "Last, UTC", "moment"),
+                Column("error", "Error"),
+                Column("times", "Times", "count"),
+                Column("last_ms", "Last run, UTC", "moment"),
             )
         )
     if rejected.rows:
@@ -101,5 +110,17 @@ def failures(found: Mapping[str, Found], now_ms: int) -> Section:
         if tables
         else "Nothing has failed: no retries, no dead letters, no rejected input."
     )
-    asked = [one.question for one in (dead, retries, rejected)]
+    asked = [one.question for one in (dead, retries, reasons, rejected)]
     return Section("failures", "Retries and dead letters", lead, asked, (), (), tables, worries)
+
+
+def _by_group(title: str, found: Found, *counts: Column) -> Table:
+    return table(
+        title,
+        found,
+        Column("group", "Group"),
+        Column("original_topic", "Topic"),
+        *counts,
+        Column("most_failures", "Failures, at most", "count"),
+        Column("last_ms", "Last, UTC", "moment"),
+    )

@@ -43,7 +43,7 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
         log.HEAD, log.UNSEEN, log.NAMES, log.throughput(found["log"]),
         readers.TOPICS, readers.LAG,
         *waiting.questions(now_ms),
-        failures.DEAD_LETTERS, failures.RETRIES, failures.REJECTED,
+        failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
         upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
     ]  # fmt: skip
     if _is_validated(at):
