@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv and jars/ what requirements.txt, pyproject.toml and scripts/jars.sha256 say. Run by `make setup`.
+# Make .venv, jars/ and .setup/classes.jsa what requirements.txt, pyproject.toml and scripts/jars.sha256 say. Run by `make setup`.
 #
 # Safe to run again and to kill: a step counts as done only when its stamp in .setup/ was written after it, and each
 # stamp is a digest of what the step was made from. With nothing to do it takes well under a second.
@@ -17,6 +17,7 @@ main() {
     install_packages
     install_project
     fetch_jars
+    share_classes
     [ "${did_something:-no}" = yes ] && say "set up; try: make demo" || say "nothing to do"
 }
 
@@ -170,6 +171,20 @@ PYTHON
     for jar in .setup/ivy/jars/io.delta_*.jar; do
         [ -f "$jar" ] && cp "$jar" ".setup/jars/${jar##*/io.delta_}"
     done
+}
+
+# Most of a command's first seconds go into reading Spark's classes; a JVM can keep them as it had them in memory.
+share_classes() {
+    local wanted java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    wanted=$("$java" -version 2>&1 | cat - requirements.txt scripts/jars.sha256 scripts/share_classes.py | digest -)
+    is_done classes "$wanted" && return
+    say "keeping Spark's classes ready, so that commands start faster (a minute)"
+    rm -f .setup/classes.jsa
+    SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$PWD/.setup/classes.new -Xlog:disable" \
+        .venv/bin/python scripts/share_classes.py >.setup/classes.log 2>&1 &&
+        mv .setup/classes.new .setup/classes.jsa ||
+        say "that did not work, .setup/classes.log says why; commands work without"
+    done_with classes "$wanted"
 }
 
 # setup_airflow.sh takes the steps from here.
