@@ -74,17 +74,12 @@ def plan_deliver(
     if not chunk.num_rows:
         return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     decided = with_rules(at, chunk).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
-    chosen = decided.filter(pc.invert(decided.column("is_settled")))
+    unsettled = decided.filter(pc.invert(decided.column("is_settled")))
     chosen = pa.table(
-        {
-            "source_offset": chosen.column("source_offset"),
-            "order": chosen.column("due_ms"),
-            "kind": chosen.column("kind"),
-            "claim": pa.array([SETTLE] * chosen.num_rows, pa.string()),
-        }
+        {"source_offset": unsettled.column("source_offset"), "order": unsettled.column("due_ms")}
     )
     settings = at.store.settings
-    levels = settings.delay_levels_ms if _some_have_lists(at, chosen) else None
+    levels = settings.delay_levels_ms if _some_have_lists(at, unsettled) else None
     precision_ms = settings["timerPrecisionMs"]
     planned = plan_copies(
         at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id
@@ -225,12 +220,12 @@ def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     return row.join(entry, is_back, "left_semi").select("source_offset")
 
 
-def _some_have_lists(at: Snapshot, chosen: pa.Table) -> bool:
+def _some_have_lists(at: Snapshot, parked: pa.Table) -> bool:
     """Whether one of some parked rows may go on to a further level.
 
     Looked at first because it is rare, and what goes on is worked out by more code than Java compiles at once.
     """
-    scheduled = chosen.filter(pc.equal(chosen.column("kind"), "schedule")).column("source_offset")
+    scheduled = parked.filter(pc.equal(parked.column("kind"), "schedule")).column("source_offset")
     if not len(scheduled):
         return False
     spans = spans_of_offsets(scheduled.to_numpy())
@@ -243,14 +238,14 @@ def delivered_copies(
 ) -> DataFrame:
     """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
 
-    rows       rows of the log with `order`, `kind`, `claim`; one without REAL_TOPIC or REAL_QID gives no copy
+    rows       rows of the log with `order`; one without REAL_TOPIC or REAL_QID gives no copy
     levels_ms  how long each level waits; None: no row has a list
     """
     properties = F.col("properties")
     topic, queue_id = real_place(properties)
-    returning = rows.withColumns({"real_topic": topic, "real_queue_id": queue_id}).where(
-        F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
-    )
+    returning = rows.withColumns(
+        {"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)}
+    ).where(F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull())
     enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),

@@ -46,6 +46,9 @@ KEPT = (
     "queue_id",
 )
 
+# Where a copy goes, once that is known.
+PLACE = ("copy_offset", "copy_queue_offset")
+
 
 @dataclass(frozen=True)
 class CopyPlan:
@@ -82,6 +85,7 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
         "claim": F.col("claim"),
         "order": F.col("order"),
         "rank": F.col("rank") if "rank" in chosen.columns else F.lit(0),
+        **{name: F.col(name) for name in PLACE if name in chosen.columns},
     }
     return chosen.select(*[column.alias(name) for name, column in given.items()])
 
@@ -120,20 +124,25 @@ def plan_copies(
     if not spans:
         return CopyPlan((), {}, head)
     spark = at.store.spark
-    decided = F.broadcast(spark.createDataFrame(chosen)).withColumnRenamed("source_offset", "physical_offset")
     segment_bytes = at.store.settings.segment_bytes
     log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)
-    copies = copy(log.join(decided, "physical_offset"))
-    slim = copies.select(
-        "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose"
-    ).toArrow()
+
+    def copies(decided: pa.Table) -> DataFrame:
+        of_sources = spark.createDataFrame(decided).withColumnRenamed("source_offset", "physical_offset")
+        return copy(log.join(F.broadcast(of_sources), "physical_offset"))
+
+    slim = (
+        copies(chosen)
+        .select("source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose")
+        .toArrow()
+    )
     if not slim.num_rows:
         return CopyPlan((), {}, head)
     placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     files = max(1, -(-int(pa.compute.sum(slim.column("size_bytes")).as_py()) // BYTES_OF_A_FILE))
-    rows = _log_rows(
-        copies, spark.createDataFrame(placed), after, segment_bytes, append_id, files, head.next_offset
-    )
+    keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
+    found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
+    rows = _log_rows(copies(found), after, segment_bytes, append_id, files, head.next_offset)
     writes = [at.append(COMMITLOG, rows)]
     if (
         after.append_seq - head.bounds_append_seq >= APPENDS_BETWEEN_BOUNDS
@@ -168,8 +177,8 @@ def _placed(
         {
             "source_offset": ordered.column("source_offset"),
             "rank": ordered.column("rank"),
-            "physical_offset": offsets,
-            "queue_offset": starts[codes] + before,
+            "copy_offset": offsets,
+            "copy_queue_offset": starts[codes] + before,
         }
     )
     after = replace(
@@ -185,17 +194,18 @@ def _placed(
 
 def _log_rows(
     copies: DataFrame,
-    places: DataFrame,
     head: LogHead,
     segment_bytes: int,
     append_id: str,
     files: int,
     first_offset: int,
 ) -> DataFrame:
-    """Rows of the commit log, in few files that each hold one part of the append in order."""
+    """Rows of the commit log from copies with their places, in few files that each hold one part of the append in order."""
     store_timestamp = F.lit(head.last_store_timestamp)
     columns = {
-        "segment": segment_of(F.col("physical_offset"), segment_bytes),
+        "segment": segment_of(F.col("copy_offset"), segment_bytes),
+        "physical_offset": F.col("copy_offset"),
+        "queue_offset": F.col("copy_queue_offset"),
         "body_crc": body_crc(F.col("body")),
         "store_timestamp": store_timestamp,
         "append_seq": F.lit(head.append_seq),
@@ -203,11 +213,10 @@ def _log_rows(
         "due_ms": F.coalesce(F.col("due_ms"), store_timestamp + F.col("due_after_ms")),
     }
     types = {column.name: column.dataType for column in COMMITLOG.columns}
-    placed = copies.join(F.broadcast(places), ["source_offset", "rank"])
     part = -(-(head.next_offset - first_offset) // files)
-    file = F.floor((F.col("physical_offset") - first_offset) / part).cast("int")
+    file = F.floor((F.col("copy_offset") - first_offset) / part).cast("int")
     return (
-        placed.repartitionById(files, file)
-        .sortWithinPartitions("physical_offset")
+        copies.repartitionById(files, file)
+        .sortWithinPartitions("copy_offset")
         .select(*[columns.get(name, F.col(name)).cast(types[name]).alias(name) for name in COMMITLOG.names])
     )

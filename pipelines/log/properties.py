@@ -8,6 +8,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 NAME_END, PROPERTY_END = "\x01", "\x02"
+# A string of nothing but pairs, each closed.
+ALL_WHOLE = f"\\A(?:[^{NAME_END}{PROPERTY_END}]++{NAME_END}[^{PROPERTY_END}]++{PROPERTY_END})*+\\z"
 # Of characters in a properties string: its length is stored in two bytes.
 LONGEST = 32_767
 
@@ -45,7 +47,12 @@ def without(properties: Column, *names: str) -> Column:
     kept = F.filter(
         F.split(properties, PROPERTY_END), lambda piece: _is_whole(piece) & ~_name(piece).isin(*names)
     )
-    return F.array_join(F.transform(kept, lambda piece: F.concat(piece, F.lit(PROPERTY_END))), "")
+    rewritten = F.array_join(F.transform(kept, lambda piece: F.concat(piece, F.lit(PROPERTY_END))), "")
+    # Most have none of the names, and one look that makes no list tells it.
+    has_one = F.lit(False)
+    for name in names:
+        has_one = has_one | properties.contains(name + NAME_END)
+    return F.when(has_one | ~properties.rlike(ALL_WHOLE), rewritten).otherwise(properties)
 
 
 def _is_whole(piece: Column) -> Column:
