@@ -42,6 +42,20 @@ def test_messages_that_fail_a_suite_become_dead_letters_once(a_copy: Store) -> N
     assert (again["dead_lettered"], again["already"]) == (0, 2)
 
 
+@pytest.mark.slow
+def test_messages_that_fail_a_suite_come_again_to_a_group_once(a_copy: Store) -> None:
+    to_retry = ("--failed-to", "retry", "--group", "g", "--full")
+
+    def waiting() -> int:
+        return a_copy.scheduled_messages.where("real_topic = '%RETRY%g'").count()
+
+    before = waiting()
+    assert content(a_copy, "suite", *to_retry)[0]["sent_back"] == 2
+    assert waiting() == before + 2
+    again, _ = content(a_copy, "suite", *to_retry)
+    assert (again["sent_back"], again["already"]) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -175,6 +175,7 @@ def test_wrong_arguments_get_one_sentence(sound: Store, arguments: tuple[str, ..
     assert sentence in run.stderr
 
 
+@pytest.mark.slow
 def test_a_real_brokers_log_keeps_every_promise(
     spark: SparkSession, golden_broker: Callable[[str], Path], tmp_path: Path
 ) -> None:
