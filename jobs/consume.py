@@ -151,9 +151,10 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
                 run, asked, group, listener, selection, class_filter, client_id, queues, counts, began
             )
             reader.read()
-    for error, times in counts.most_errors().items():
+    result = {"group": asked.group, **counts.result()}
+    for error, times in result["errors"].items():
         run.say(f"{times:,} failed: {error}")
-    return {"group": asked.group, **counts.result()}
+    return result
 
 
 def _expect_sense(asked: Options) -> None:

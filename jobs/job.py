@@ -113,8 +113,18 @@ class Run:
             if callable(to_spark):
                 to_spark(number, frame)
 
+        def is_worth_a_line(record: logging.LogRecord) -> bool:
+            return not self.was_interrupted  # what py4j logs of being interrupted helps nobody
+
         self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
         signal.signal(signal.SIGINT, interrupted)
+        root = logging.getLogger()
+        self.at_end.callback(root.removeFilter, is_worth_a_line)
+        root.addFilter(is_worth_a_line)
+
+    def is_interruption(self, failure: BaseException) -> bool:
+        """Whether a failure is what became of a Ctrl-C."""
+        return self.was_interrupted or isinstance(failure, KeyboardInterrupt)
 
     @cached_property
     def store(self) -> Store:
@@ -221,8 +231,6 @@ def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -
 def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, debug: bool) -> int:
     started_ms, started = time.time_ns() // 1_000_000, time.monotonic()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
-    # What py4j logs of being interrupted helps nobody.
-    logging.getLogger().addFilter(lambda _: not run.was_interrupted)
     counts: dict[str, Any] = {}
     status, exit_status, has_failed = "ok", EXIT_DONE, False
     try:
@@ -237,7 +245,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         status, exit_status, has_failed = "failed", EXIT_FAILED, True
         _explain(str(failure), debug)
     except (Exception, KeyboardInterrupt) as failure:
-        is_interrupted = run.was_interrupted or isinstance(failure, KeyboardInterrupt)
+        is_interrupted = run.is_interruption(failure)
         status, exit_status, has_failed = "failed", EXIT_FAILED, not is_interrupted
         what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
         _explain(f"{run.job} {what}; nothing is lost, it is safe to run again", debug)

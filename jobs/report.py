@@ -69,7 +69,7 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                 try:
                     page = render(overview(store.snapshot(), now_ms), version=live.next_version)
                 except Exception as failure:
-                    if live.shown == 0 or run.was_interrupted:
+                    if live.shown == 0 or run.is_interruption(failure):
                         raise
                     run.say(f"the page could not be made anew: {first_line(failure)}")
                 else:
@@ -81,7 +81,7 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                         write_whole(out, page)
                 time.sleep(every)
     except (Exception, KeyboardInterrupt) as failure:
-        if not (run.was_interrupted or isinstance(failure, KeyboardInterrupt)):
+        if not run.is_interruption(failure):
             raise
         run.say("stopped")
     return counts

@@ -40,7 +40,8 @@ check_make() {
 }
 
 find_java() {
-    local java=java version
+    local version
+    java=java
     if [ -n "${JAVA_HOME:-}" ]; then
         java=$JAVA_HOME/bin/java
         [ -x "$java" ] || stop "commitlake needs Java 17 or newer; JAVA_HOME is $JAVA_HOME, where bin/java is missing; install one and set JAVA_HOME"
@@ -175,7 +176,7 @@ PYTHON
 
 # Most of a command's first seconds go into reading Spark's classes; a JVM can keep them as it had them in memory.
 share_classes() {
-    local wanted java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+    local wanted
     wanted=$("$java" -version 2>&1 | cat - requirements.txt scripts/jars.sha256 scripts/share_classes.py | digest -)
     is_done classes "$wanted" && return
     say "keeping Spark's classes ready, so that commands start faster (a minute)"
