@@ -17,7 +17,7 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from benchmarks.dispatch import append  # noqa: E402
+from benchmarks.dispatch import QUEUES, append  # noqa: E402
 from benchmarks.import_store import timed  # noqa: E402
 
 NOW = 1_800_000_000_000
@@ -33,17 +33,24 @@ def main() -> None:
     from jobs.dispatch import dispatch_store
     from jobs.job import Run
     from jobs.session import session
-    from pipelines.consume.subscriptions import Selection, Subscription
+    from pipelines.consume.subscriptions import Selection, Subscription, plan_subscribe
+    from pipelines.retry.send_back import plan_group
+    from pipelines.store.commit import commit
     from pipelines.store.store import Store
+    from pipelines.store.topics import TopicConfig, plan_create_topic
 
     spark = session("consume benchmark")
     listeners = tempfile.mkdtemp()
     (Path(listeners) / "bench_listener.py").write_text(
-        "from pipelines.consume import ConsumeStatus\n\ndef accept(messages):\n    return ConsumeStatus.CONSUME_SUCCESS\n"
+        "import hashlib\n\nfrom pipelines.consume import ConsumeStatus\n\n\n"
+        "def accept(messages):\n    return ConsumeStatus.CONSUME_SUCCESS\n\n\n"
+        "def read(message):\n    hashlib.sha256(message.body).digest()\n    message.properties.get('KEYS')\n"
+        "    return ConsumeStatus.CONSUME_SUCCESS\n"
     )
     sys.path.insert(0, listeners)
     with tempfile.TemporaryDirectory() as work:
         store = Store.create(spark, f"{work}/store")
+        commit(store, lambda at: plan_create_topic(at, TopicConfig("topic-00", QUEUES, QUEUES)))
         append(store, asked.messages, 8, is_hot=True)
 
         def run() -> Run:
@@ -53,35 +60,42 @@ def main() -> None:
         in_topic = store.commitlog.where("topic = 'topic-00'").count()
         groups = iter(range(1_000))
 
-        def line(what: str, work: Callable[[], Any], messages: int = in_topic) -> float:
+        tagged = store.commitlog.where(
+            "topic = 'topic-00' AND instr(properties, 'TAGS\x01tag-7\x02') > 0"
+        ).count()
+
+        def line(what: str, work: Callable[[], Any]) -> float:
             seconds, processor = timed(work)
-            print(
-                f"  {what:<52}{seconds:7.2f} s {messages / seconds:12,.0f} messages/s  processor {processor:6.2f} s",
-                flush=True,
-            )
+            speed = f"{in_topic / seconds:12,.0f} messages/s"
+            print(f"  {what:<52}{seconds:7.2f} s {speed}  processor {processor:6.2f} s", flush=True)
             return seconds
 
-        def consume(kind: str, expression: str, **more: Any) -> Callable[[], Any]:
-            return lambda: consume_as(
-                run(),
-                Options(
-                    f"g{next(groups)}",
-                    "topic-00",
-                    "bench_listener:accept",
-                    kind,
-                    expression,
-                    batch_size=32,
-                    **more,
-                ),
-            )
+        def consume(expression: str, listener: str, batch_size: int, consumed: int | None = None) -> Any:
+            kind = "SQL92" if " " in expression else "TAG"
+            group = f"g{next(groups)}"
+            commit(store, lambda at: plan_group(at, group))
+            commit(store, lambda at: plan_subscribe(at, Subscription(group, "topic-00", kind, expression)))
 
-        print(f"{in_topic:,} messages of one topic, of {asked.messages:,}")
-        line("all, the first of a session", consume("TAG", "*"))
-        everything = line("all, a batch listener that does nothing", consume("TAG", "*"))
-        line("one message at a time", lambda: consume_as(run(), _single(groups)))
-        line("a tag of every hundredth, first", consume("TAG", "tag-7"))
-        tagged = line("a tag of every hundredth", consume("TAG", "tag-7"))
-        print(f"  the tag's is {everything / tagged:.1f} times as fast as all")
+            def work() -> None:
+                asked = Options(group, "topic-00", f"bench_listener:{listener}", batch_size=batch_size)
+                result = consume_as(run(), asked)
+                if (result["consumed"] != consumed and consumed is not None) or not result["consumed"]:
+                    raise AssertionError(f"{consumed} were to be consumed: {result}")
+
+            return work
+
+        print(f"{in_topic:,} messages of one topic, of {asked.messages:,}; {tagged:,} with the tag")
+        line("all, the first of a session", consume("*", "accept", 32, in_topic))
+        every = line("all, a batch listener that does nothing", consume("*", "accept", 32, in_topic))
+        line("all, one message at a time", consume("*", "accept", 1, in_topic))
+        every_read = line("all, a listener that reads each message", consume("*", "read", 1, in_topic))
+        line("a tag of every hundredth, first", consume("tag-7", "accept", 32, tagged))
+        some = line("a tag of every hundredth", consume("tag-7", "accept", 32, tagged))
+        some_read = line("a tag, a listener that reads", consume("tag-7", "read", 1, tagged))
+        print(
+            f"  with the tag {every / some:.1f} times as fast as all where the listener does nothing, "
+            f"{every_read / some_read:.1f} times where it reads body and keys"
+        )
         plain = store.commitlog.where("topic = 'topic-00'").select(
             "topic", "queue_offset", "physical_offset", "properties"
         )
@@ -90,14 +104,8 @@ def main() -> None:
             scan = line("plain scan of the columns SQL92 needs", lambda: _unwritten(plain))
             sql = line("SQL92 over them", lambda: _unwritten(plain.where(selection.of_row())))
         print(f"  SQL92 takes {sql / scan:.2f} times the plain scan")
-        line("SQL92, to the listener", consume("SQL92", EXPRESSION))
+        line("SQL92, to the listener", consume(EXPRESSION, "accept", 32))
     shutil.rmtree(listeners)
-
-
-def _single(groups: Any) -> Any:
-    from jobs.consume import Options
-
-    return Options(f"g{next(groups)}", "topic-00", "bench_listener:accept", "TAG", "*")
 
 
 def _unwritten(rows: Any) -> None:

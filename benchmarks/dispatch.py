@@ -33,8 +33,10 @@ def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, se
     number, queues = F.col("id"), TOPICS * QUEUES
     # The hot queue takes nine of ten; the tenth goes round all.
     queue = F.when(number % 10 < 9, 0).otherwise(F.floor(number / 10) % queues) if is_hot else number % queues
+    tenth = F.floor(number / 10)
+    in_hot_queue = tenth * 9 + number % 10 + F.floor((tenth + queues - 1) / queues)
     in_queue = (
-        F.when(queue == 0, number).otherwise(F.floor(number / (10 * queues)))
+        F.when(queue == 0, in_hot_queue).otherwise(F.floor(tenth / queues))
         if is_hot
         else F.floor(number / queues)
     )

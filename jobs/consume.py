@@ -265,6 +265,11 @@ def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]
     """Whose turn it is, and with which queues: (client id of the offsets, queues)."""
     at = run.store.snapshot()
     topics = read_topics(at)
+    if topic not in topics:
+        run.say(
+            f"topic {topic} has no configuration (it was deleted, or imported without topics.json), so nothing of it is "
+            f"read; `commitlake topics create {topic}` makes its queues readable again"
+        )
     queues = [
         (topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)
     ]

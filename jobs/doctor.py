@@ -37,7 +37,10 @@ def doctor(
         verdicts[check.verdict] += 1
         _tell(run, check, output)
     if verdicts[Verdict.bad]:
-        run.exit_status = EXIT_FAILED
+        run.end_with(
+            EXIT_FAILED,
+            f"{verdicts[Verdict.bad]} of {verdicts.total()} checks are bad; see above how to mend it",
+        )
     return {
         "checked": verdicts.total(),
         "bad": verdicts[Verdict.bad],

@@ -41,6 +41,7 @@ from pipelines.consume.pages import (
     cut_to,
     next_parts,
     read_page,
+    size_after,
 )
 from pipelines.consume.subscriptions import Selection
 from pipelines.filter.class_filters import ClassFilter
@@ -156,6 +157,7 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
+    begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
 
     def read(self) -> None:
         """Hand over what the queues hold now, record how far it came, and send back what failed."""
@@ -174,23 +176,42 @@ class Reader:
             if due_ms > self.run.now_ms and queue in positions:
                 ends[queue] = positions[queue]  # its turn has not come
         # Recorded also where nothing is read: a group that begins at the end begins there once (2.2).
-        begun = [
-            Reached(queue, start, generations.get(queue, 0))
+        self.begun = {
+            queue: Reached(queue, start, generations.get(queue, 0))
             for queue, start in positions.items()
             if queue not in known or start > known[queue].next_offset
-        ]
-        if begun:
-            self._record(begun)
+        }
+        if (
+            self.asked.from_ != From.first
+        ):  # where the end is may be another place after a run that is cut short
+            self._record_begun()
+        self._read_pages(at, positions, ends, generations, waiting)
+        self._record_begun()
+
+    def _record_begun(self) -> None:
+        if self.begun:
+            self._record(())
+
+    def _read_pages(
+        self,
+        at: Snapshot,
+        positions: dict[Queue, int],
+        ends: dict[Queue, int],
+        generations: Mapping[Queue, int],
+        waiting: Mapping[Queue, tuple[int, int, int]],
+    ) -> None:
+        """Page after page from `positions` to `ends`, as far as the run's limits allow."""
+        first = size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
         while not self._is_out_of_time:
             left, left_bytes = self._left
             if left == 0 or (left_bytes is not None and left_bytes <= 0):
                 return
-            size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
             if left is not None and self.selection.is_all:
                 size = min(left, size)  # with a filter, how many must be looked at is not known
             parts = next_parts(positions, ends, generations, size)
             if not parts:
                 return
+            began = time.monotonic()
             page = read_page(at, parts, self.asked.group, self.selection)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
@@ -201,6 +222,7 @@ class Reader:
             for queue in stopped:
                 ends[queue] = reached[queue]
             positions |= reached
+            size = size_after(first, sum(part.messages for part in parts), time.monotonic() - began)
 
     @property
     def _is_out_of_time(self) -> bool:
@@ -324,6 +346,9 @@ class Reader:
         self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes))
 
     def _record(self, reached: Sequence[Reached]) -> None:
+        """Record how far some queues have come, and where those begin that nothing is recorded of yet."""
+        reached = list((self.begun | {each.queue: each for each in reached}).values())
+        self.begun = {}
         if self.asked.offsets_file is not None:
             broker = self.run.store.settings["brokerName"]
             write_offsets_file(

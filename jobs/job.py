@@ -82,7 +82,7 @@ class Run:
     run_id           another for each run
     wrote            whether it has committed anything
     was_interrupted  whether Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
-    exit_status      how the job ends when it raises nothing: one that looks for faults and found some says so here
+    exit_status      how the job ends when it raises nothing; see end_with
     at_end           what is to be undone when the run ends
     """
 
@@ -141,6 +141,11 @@ class Run:
         committed = commit(self.store, planner)
         self.wrote = self.wrote or committed.wrote
         return committed
+
+    def end_with(self, exit_status: int, sentence: str) -> None:
+        """End the job, which has done its work, with this status; the sentence says what it found, also when quiet."""
+        self.exit_status = exit_status
+        _explain(sentence, debug=False)
 
     def say(self, text: str) -> None:
         """A line for the person who watches; never on stdout, which belongs to the result."""

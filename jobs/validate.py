@@ -37,6 +37,8 @@ from schemas import COMMITLOG, REJECTED_MESSAGES
 
 # Complaints of a broken promise that the table shows; `validations` keeps more of them.
 COMPLAINTS_SHOWN = 5
+# Broken promises that the run's last sentence names.
+PROMISES_TOLD = 3
 
 
 class FailOn(StrEnum):
@@ -129,7 +131,13 @@ def _judged(
     """The counts of the result, and whether what is broken is bad enough for exit status 3."""
     broken = [finding for finding in findings if finding.broken]
     if any(finding.promise.severity in at_least(fail_on.value) for finding in broken):
-        run.exit_status = EXIT_BROKEN_PROMISE
+        sentences = [finding.promise.sentence for finding in broken]
+        more = len(sentences) - PROMISES_TOLD
+        told = "; ".join(sentences[:PROMISES_TOLD]) + (f"; and {more} more" if more > 0 else "")
+        run.end_with(
+            EXIT_BROKEN_PROMISE,
+            f"{len(broken)} of {len(findings)} promises do not hold: {told}. See `validations`",
+        )
     return {
         "checked": len(findings),
         "broken": len(broken),

@@ -15,5 +15,5 @@ MESSAGE_INDEX = Table(
         ("append_seq", "long", "the append of the log that this row follows"),
     ),
     key=("physical_offset", "key"),
-    statistics=("key_hash", "topic", "physical_offset", "store_timestamp", "append_seq", "segment"),
+    statistics=("key_hash", "append_seq", "segment"),
 )

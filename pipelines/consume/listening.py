@@ -9,7 +9,9 @@ Of what was handed over only counts come back, and a few bytes for each message 
 import inspect
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -19,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.consume.status import ConsumeContext, ConsumeMessageContext, ConsumeStatus
+from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.log.message import StoredMessage, message_columns, messages_of
 from pipelines.store.errors import BadInput
 from pipelines.store.views import as_messages
@@ -46,6 +48,8 @@ _SCHEMA = pa.schema(
 # What a message that was worked on for too long waits: the level the client's sweep gives (2.6).
 LEVEL_AFTER_TIMEOUT = 3
 ERROR_CHARS = 300
+# In the time that a call may take; it ends at most so much of it, or a second, late.
+LOOKS_AT_THE_CLOCK = 20
 
 
 class TimedOut(BaseException):
@@ -92,6 +96,9 @@ class Answer:
     error: str | None = None
 
 
+_ALL_SUCCEEDED = Answer(ALL)
+
+
 def takes_a_dataframe(call: Callable[..., Any]) -> bool:
     """Whether a listener is one for DataFrames: its first parameter says so."""
     try:
@@ -109,18 +116,18 @@ def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFr
     """
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ask = _asking(listener)
-        for batch in batches:
-            ordered = pa.Table.from_batches([batch]).sort_by(
-                [("queue", "ascending"), ("queue_offset", "ascending")]
-            )
-            for part in ordered.to_batches():
-                outcomes = _Outcomes(part)
-                for first, group in _groups(
-                    outcomes.queues, _messages(part, retry_topic), listener.batch_size
-                ):
-                    outcomes.note(first, group, ask(group))
-                yield outcomes.batch()
+        with _asking(listener) as ask:
+            for batch in batches:
+                ordered = pa.Table.from_batches([batch]).sort_by(
+                    [("queue", "ascending"), ("queue_offset", "ascending")]
+                )
+                for part in ordered.to_batches():
+                    outcomes = _Outcomes(part)
+                    for first, group in _groups(
+                        outcomes.queues, _messages(part, retry_topic), listener.batch_size
+                    ):
+                        outcomes.note(first, group, ask(group))
+                    yield outcomes.batch()
 
     return page.select(*_page_columns()).mapInArrow(hand_over, OUTCOMES)
 
@@ -135,24 +142,26 @@ def handed_over_in_order(
     """
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ask = _asking(listener)
         stopped: set[int] = set()
-        for batch in batches:
-            outcomes = _Outcomes(batch)
-            for first, group in _groups(outcomes.queues, _messages(batch, retry_topic), listener.batch_size):
-                queue = outcomes.queues[first]
-                if queue in stopped:
-                    continue
-                offset, tried = tries.get(queue, (-1, 0))
-                before = tried if group[0].queue_offset == offset else 0
-                answer = ask([message.tried(before) for message in group] if before else group)
-                if answer.ack_index < len(group) - 1:
-                    is_given_up = group[0].reconsume_times + before >= limit
-                    answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
-                    if not is_given_up:
-                        stopped.add(queue)
-                outcomes.note(first, group, answer)
-            yield outcomes.batch()
+        with _asking(listener) as ask:
+            for batch in batches:
+                outcomes = _Outcomes(batch)
+                for first, group in _groups(
+                    outcomes.queues, _messages(batch, retry_topic), listener.batch_size
+                ):
+                    queue = outcomes.queues[first]
+                    if queue in stopped:
+                        continue
+                    offset, tried = tries.get(queue, (-1, 0))
+                    before = tried if group[0].queue_offset == offset else 0
+                    answer = ask([message.tried(before) for message in group] if before else group)
+                    if answer.ack_index < len(group) - 1:
+                        is_given_up = group[0].reconsume_times + before >= limit
+                        answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
+                        if not is_given_up:
+                            stopped.add(queue)
+                    outcomes.note(first, group, answer)
+                yield outcomes.batch()
 
     return (
         page.select(*_page_columns())
@@ -273,7 +282,8 @@ class _Outcomes:
         )
 
 
-def _asking(listener: Listener) -> Callable[[Sequence[StoredMessage]], Answer]:
+@contextmanager
+def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], Answer]]:
     """A function that hands a group to the listener, watched by its hook and its clock."""
     takes_context, takes_list = listener.takes_context, listener.batch_size > 1
     before = getattr(listener.hook, "consume_message_before", None)
@@ -283,8 +293,10 @@ def _asking(listener: Listener) -> Callable[[Sequence[StoredMessage]], Answer]:
     def ask(group: Sequence[StoredMessage]) -> Answer:
         first = group[0]
         context = ConsumeContext(listener.group, first.topic, first.queue_id or 0)
-        told = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
-        _tell(before, told)
+        told = None
+        if listener.hook is not None:
+            told = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
+            _tell(before, told)
         status, error, kind = None, None, None
         try:
             with clock:
@@ -300,16 +312,22 @@ def _asking(listener: Listener) -> Callable[[Sequence[StoredMessage]], Answer]:
                 "ConsumeStatus or None. Nothing of this page is recorded: mend it and run again"
             )
         is_success = status is not None and status.is_success
-        told.success, told.status = is_success, None if status is None else status.value
-        told.return_type = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
-        _tell(after, told)
+        kind = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
+        if told is not None:
+            told.success, told.status = is_success, None if status is None else status.value
+            told.return_type = kind
+            _tell(after, told)
+        if is_success and context.ack_index >= len(group) - 1:
+            return _ALL_SUCCEEDED
         if kind == "TIME_OUT":
             return Answer(-1, LEVEL_AFTER_TIMEOUT, return_type=kind, error=error)
-        ack_index = min(context.ack_index, len(group) - 1) if is_success else -1
-        level = context.delay_level_when_next_consume
-        return Answer(max(ack_index, -1), level, return_type=told.return_type, error=error)
+        ack_index = max(context.ack_index, -1) if is_success else -1
+        return Answer(ack_index, context.delay_level_when_next_consume, return_type=kind, error=error)
 
-    return ask
+    try:
+        yield ask
+    finally:
+        clock.stop()
 
 
 def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMessageContext) -> None:
@@ -322,26 +340,31 @@ def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMess
 
 
 class _Clock:
-    """Ends a call that takes too long by raising TimedOut in it: a listener that hangs must not hold its queue."""
+    """Ends a call that takes too long by raising TimedOut in it: a listener that hangs must not hold its queue.
+
+    The time is looked at by a timer that goes off now and then: to set one for every call would cost as much as the call.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._runs = False
+        self._until: float | None = None
         # Signals reach the main thread alone, which is the one Spark's workers call functions in.
-        self._works = threading.current_thread() is threading.main_thread()
-        if self._works:
-            signal.signal(signal.SIGALRM, self._time_is_up)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGALRM, self._look)
+            often = min(max(seconds / LOOKS_AT_THE_CLOCK, 0.01), 1.0)
+            signal.setitimer(signal.ITIMER_REAL, often, often)
 
     def __enter__(self) -> None:
-        self._runs = self._works
-        if self._works:
-            signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        self._until = time.monotonic() + self._seconds
 
     def __exit__(self, *_: object) -> None:
-        self._runs = False
-        if self._works:
+        self._until = None
+
+    def stop(self) -> None:
+        if threading.current_thread() is threading.main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _time_is_up(self, *_: object) -> None:
-        if self._runs:
+    def _look(self, *_: object) -> None:
+        if self._until is not None and time.monotonic() >= self._until:
+            self._until = None
             raise TimedOut

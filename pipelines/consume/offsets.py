@@ -98,7 +98,7 @@ def _offset_writes(
         (group, topic, queue_id, client_id, offset.next_offset, offset.generation, now_ms)
         for (topic, queue_id), offset in changed.items()
     ]
-    return (_keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics),)
+    return (_keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics, is_first=not rows),)
 
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, tuple[int, int, int]]:
@@ -120,14 +120,24 @@ def plan_in_flight(at: Snapshot, group: str, changes: Mapping[Queue, tuple[int, 
         for (topic, queue_id), waits in sorted(waiting.items())
         if topic in topics
     ]
-    return Plan((_keyed_write(at, IN_FLIGHT, rows, group, topics),))
+    return Plan((_keyed_write(at, IN_FLIGHT, rows, group, topics, is_first=not known),))
 
 
 def _keyed_write(
-    at: Snapshot, table: Table, rows: list[tuple[Any, ...]], group: str, topics: Sequence[str]
+    at: Snapshot,
+    table: Table,
+    rows: list[tuple[Any, ...]],
+    group: str,
+    topics: Sequence[str],
+    is_first: bool,
 ) -> Write:
-    """Rows of a group in the place of all it had for some topics; names have no quotes to mind."""
+    """Rows of a group in the place of all it had for some topics; names have no quotes to mind.
+
+    is_first  there were none: an append does, which takes a third of the time
+    """
     written = at.store.spark.createDataFrame(rows, table.columns).coalesce(1)
+    if is_first:
+        return at.append(table, written, key=group)
     named = ", ".join(f"'{topic}'" for topic in topics)
     return at.replace(table, written, f"`group` = '{group}' AND topic IN ({named})", key=group)
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as t
 
 from pipelines.consume.offsets import Queue
 from pipelines.consume.subscriptions import Selection
@@ -21,10 +20,12 @@ from pipelines.retry.send_back import claim_of, claim_prefix
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE
 
-# Read before progress is recorded: what a killed run hands over again.
+# Of a run's first page. A page is what is read before progress is recorded: what a killed run hands over again.
 MESSAGES_OF_A_PAGE = 500_000
 # Looked at in the consume queue for a list of tags, which leaves most out: some twenty bytes for each that is left.
 ENTRIES_OF_A_PAGE = 2_000_000
+# What later pages take, about: a listener that is slow gets small ones, and recording is little beside a fast one's.
+PAGE_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,15 @@ def next_parts(
     return parts
 
 
+def size_after(first: int, examined: int, seconds: float) -> int:
+    """Messages of the page that follows one of `examined` which took so long; at most four times those of the first page.
+
+    >>> size_after(500_000, 500_000, 3.0), size_after(500_000, 500_000, 150.0), size_after(500_000, 1, 900.0)
+    (2000000, 50000, 5000)
+    """
+    return round(min(max(examined * PAGE_SECONDS / max(seconds, 0.001), first / 100), first * 4))
+
+
 @dataclass(frozen=True)
 class Page:
     """Rows of the log that are to be handed over.
@@ -79,8 +89,7 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
 
     A message that was sent back, and whose run was cut short before it recorded its progress, is not handed over again.
     """
-    ranges = F.broadcast(at.store.spark.createDataFrame(_ranges(parts), _RANGES))
-    entries = _in_ranges(at.read(CONSUME_QUEUE), parts, ranges)
+    entries = _in_ranges(at.read(CONSUME_QUEUE), parts)
     if selection.has_codes:
         selected = (
             entries.where(selection.of_entry()).select("physical_offset", "queue", "generation").toArrow()
@@ -91,7 +100,7 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
     else:
         spans = spans_of(entries, "physical_offset")
         rows = _in_ranges(
-            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts, ranges
+            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         )
     rows = rows.where(selection.of_row())
     taken = _sent_back(at, group, spans)
@@ -139,38 +148,27 @@ def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
     ).toArrow()
 
 
-_RANGES = t.StructType(
-    [
-        t.StructField("queue", t.IntegerType()),
-        t.StructField("topic", t.StringType()),
-        t.StructField("queue_id", t.IntegerType()),
-        t.StructField("from_offset", t.LongType()),
-        t.StructField("to_offset", t.LongType()),
-        t.StructField("generation", t.LongType()),
-    ]
-)
-
-
-def _ranges(parts: Sequence[Part]) -> list[tuple[int, str, int, int, int, int]]:
-    return [
-        (place, *part.queue, part.from_offset, part.to_offset, part.generation)
-        for place, part in enumerate(parts)
-    ]
-
-
-def _in_ranges(rows: DataFrame, parts: Sequence[Part], ranges: DataFrame) -> DataFrame:
+def _in_ranges(rows: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """Rows of the log or of the consume queue that lie in the parts, with `queue` and `generation`."""
-    offset = F.col("queue_offset")
+    offset, queue = F.col("queue_offset"), F.lit(None).cast("int")
+    for topic in {part.queue[0] for part in parts}:
+        places = {part.queue[1]: place for place, part in enumerate(parts) if part.queue[0] == topic}
+        by_queue_id = _looked_up([places.get(queue_id) for queue_id in range(max(places) + 1)], "queue_id")
+        queue = F.when(F.col("topic") == topic, by_queue_id.cast("int")).otherwise(queue)
     # Said of the columns alone, so that files and pages are skipped.
     somewhere = (
         F.col("topic").isin(*sorted({part.queue[0] for part in parts}))
         & (offset >= min(part.from_offset for part in parts))
         & (offset < max(part.to_offset for part in parts))
     )
-    inside = (offset >= F.col("from_offset")) & (offset < F.col("to_offset"))
-    return (
-        rows.where(somewhere)
-        .join(ranges, ["topic", "queue_id"])
-        .where(inside)
-        .drop("from_offset", "to_offset")
+    inside = (offset >= _looked_up([part.from_offset for part in parts], "queue")) & (
+        offset < _looked_up([part.to_offset for part in parts], "queue")
     )
+    generation = _looked_up([part.generation for part in parts], "queue")
+    return rows.where(somewhere).withColumn("queue", queue).where(inside).withColumn("generation", generation)
+
+
+def _looked_up(values: Sequence[int | None], column: str) -> Column:
+    """The value at a column's place among some, long. As one literal: a join would cost more than reading the rows."""
+    listed = ", ".join("null" if value is None else f"{value}L" for value in values)
+    return F.get(F.expr(f"array({listed})"), F.col(column))

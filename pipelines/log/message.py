@@ -2,7 +2,7 @@
 
 import ipaddress
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -49,36 +49,54 @@ STORED = (
 )  # fmt: skip
 
 
+class _Column:
+    """A value of a row, looked up when a message is first asked for it, and kept."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, message: "StoredMessage", _: type) -> Any:
+        values = message.__dict__
+        value = values[self._name] = values["columns"][self._name][values["row"]]
+        return value
+
+
 class StoredMessage(Message):
     """A message of the log, as a client gets it: a compressed body is unpacked.
 
-    What has to be taken apart is taken apart when it is asked for: most code looks at a body or a key, not at all.
+    What it is asked for is looked up and taken apart then: most code looks at a body or a key, not at all.
     """
 
+    stored_body: bytes
+    stored_properties: str
+
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> "StoredMessage":
-        """
-        values  STORED, `stored_body`, `stored_properties` (as they lie in the log)
-        """
+    def of(cls, columns: Mapping[str, Sequence[Any]], row: int) -> "StoredMessage":
+        """The message in a row of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log)."""
         message = cls.__new__(cls)
-        message.__dict__.update(values)
+        message.__dict__.update(columns=columns, row=row)
         return message
+
+    def _with(self, **changes: Any) -> "StoredMessage":
+        changed = type(self).__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
 
     def placed(self, topic: str, queue_id: int) -> "StoredMessage":
         """The same message in another place: the one it was sent to, or failed in."""
-        return self.of({**self.__dict__, "topic": topic, "queue_id": queue_id})
+        return self._with(topic=topic, queue_id=queue_id)
 
     def tried(self, times: int) -> "StoredMessage":
         """The same message after so many more tries."""
-        return self.of({**self.__dict__, "reconsume_times": self.reconsume_times + times})
+        return self._with(reconsume_times=self.reconsume_times + times)
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        return read_properties(self.__dict__["stored_properties"])
+        return read_properties(self.stored_properties)
 
     @cached_property
     def body(self) -> bytes:
-        return unpacked(self.__dict__["stored_body"], self.sys_flag)
+        return unpacked(self.stored_body, self.sys_flag)
 
     @cached_property
     def tags(self) -> str | None:
@@ -94,7 +112,23 @@ class StoredMessage(Message):
 
     @cached_property
     def message_id(self) -> str | None:
-        return message_id_of(self.__dict__["store_host"], self.__dict__["physical_offset"])
+        return message_id_of(self.store_host or "", self.physical_offset or 0)
+
+
+for _name in (*STORED, "stored_body", "stored_properties"):
+    setattr(StoredMessage, _name, _Column(_name))
+
+
+class Columns(dict[str, list[Any]]):
+    """Columns of a batch as lists, each made when it is first asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __missing__(self, name: str) -> list[Any]:
+        values: list[Any] = self._batch.column(name).to_pylist()
+        self[name] = values
+        return values
 
 
 def message_columns() -> list[Column]:
@@ -108,10 +142,9 @@ def message_columns() -> list[Column]:
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[StoredMessage]:
     """A message for each row of a batch that has message_columns()."""
-    names = (*STORED, "stored_body", "stored_properties")
-    columns = [batch.column(name).to_pylist() for name in names]
-    for row in zip(*columns, strict=True):
-        yield StoredMessage.of(dict(zip(names, row, strict=True)))
+    columns = Columns(batch)
+    for row in range(batch.num_rows):
+        yield StoredMessage.of(columns, row)
 
 
 def read_properties(text: str) -> dict[str, str]:

@@ -21,10 +21,11 @@ def property_value(properties: Column, name: str) -> Column:
     """
     begins = PROPERTY_END + name + NAME_END
     pieces = F.concat(F.lit(PROPERTY_END), properties)
+    # Without the name it is empty too: what stands before the first PROPERTY_END.
     last = F.substring_index(F.substring_index(pieces, begins, -1), PROPERTY_END, 1)
     # A name without a value is no property: one before it may count.
     with_value = F.nullif(F.regexp_extract(pieces, rf"(?s)^.*\Q{begins}\E([^{PROPERTY_END}]+)", 1), F.lit(""))
-    return F.when(pieces.contains(begins), F.when(last != "", last).otherwise(with_value))
+    return F.coalesce(F.nullif(last, F.lit("")), F.when(pieces.contains(begins), with_value))
 
 
 def properties_map(properties: Column) -> Column:

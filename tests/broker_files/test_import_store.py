@@ -62,6 +62,7 @@ def bodies(store: Store) -> list[int]:
     return [int(row.body) for row in store.commitlog.orderBy("physical_offset").collect()]
 
 
+@pytest.mark.slow
 def test_an_import_follows_a_log_that_grows_in_its_last_segment_and_beyond(
     commitlake: Commitlake, store: Store, broker: Path
 ):

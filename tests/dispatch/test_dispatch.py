@@ -122,6 +122,7 @@ def test_a_rebuild_gives_equal_tables(store: Store) -> None:
     assert dispatch(store).counts == {}
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_others_overtake_loses_nothing(store: Store) -> None:
     append(store, MESSAGE)
     plans = 0
@@ -140,6 +141,7 @@ def test_a_rebuild_that_others_overtake_loses_nothing(store: Store) -> None:
     assert dispatch(store).counts == {}
 
 
+@pytest.mark.slow
 def test_a_rebuild_that_is_overtaken_while_it_looks_around_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

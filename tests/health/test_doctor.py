@@ -134,6 +134,7 @@ def test_a_look_that_fails_is_a_bad_check_and_the_others_go_on():
     assert checks[0].found == "it could not be looked at: the wire is cut"
 
 
+@pytest.mark.slow
 def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, tmp_path):
     life = Life(commitlake, store, tmp_path)
     life.put(B, {"topic": "T"})

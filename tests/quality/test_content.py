@@ -16,6 +16,7 @@ def content(store: Store, name: str, *arguments: Any) -> tuple[dict[str, Any], d
     return validate(store, *asked, *arguments, exit_status=3)
 
 
+@pytest.mark.slow
 def test_messages_that_fail_are_kept_aside_once(a_copy: Store) -> None:
     result, findings = content(a_copy, "columns", "--failed-to", "quarantine")
     assert (result["checked"], result["broken"], result["broken_rows"], result["quarantined"]) == (2, 1, 1, 1)
@@ -30,6 +31,7 @@ def test_messages_that_fail_are_kept_aside_once(a_copy: Store) -> None:
     assert kept.reason == found["complaints"][0]
 
 
+@pytest.mark.slow
 def test_messages_that_fail_a_suite_become_dead_letters_once(a_copy: Store) -> None:
     to_dead_letters = ("--failed-to", "dead-letter", "--group", "g", "--full")
     result, findings = content(a_copy, "suite", *to_dead_letters)

@@ -67,6 +67,7 @@ def test_two_delivers_at_once_and_one_with_the_clock_set_back(life: Callable[...
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_two_threads_send_back_the_same_failures_and_each_counts_once(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"reconsume_times": n % 2 * 16} for n in range(6)])
