@@ -115,10 +115,13 @@ def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     waits = F.col("kind").isin(*WAITING_KINDS)
     is_new = (F.col("due_ms") > since.clock_ms) | (F.col("append_seq") > since.append_seq)
     due = parked_rows(at, is_new & (F.col("due_ms") <= now_ms)).where(waits)
-    return due.unionByName(_too_far(at, now_ms, since)).select(*to_settle())
+    has_gone_back = read_head(at).last_store_timestamp > now_ms
+    if has_gone_back or since.append_seq < at.number(COMMITLOG):
+        due = due.unionByName(_too_far(at, now_ms, since, has_gone_back))
+    return due.select(*to_settle())
 
 
-def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
+def _too_far(at: Snapshot, now_ms: int, since: Seen, has_gone_back: bool) -> DataFrame:
     """Rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
 
     That is so after the clock went back, and for an import whose level table was another one. Else no row need be looked
@@ -128,7 +131,7 @@ def _too_far(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
         (F.col("topic") == SCHEDULE_TOPIC) & F.col("due_ms").isNotNull() & (F.col("due_ms") > now_ms)
     )
     scheduled = at.read(COMMITLOG).where(is_scheduled)
-    if read_head(at).last_store_timestamp <= now_ms:
+    if not has_gone_back:
         is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(
             IMPORT_PREFIX
         )
@@ -147,12 +150,14 @@ def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
     """
     spans = spans_of_offsets(chunk.column("source_offset").to_numpy())
     rows = unclaimed(at, at.store.spark.createDataFrame(chunk), spans)
-    is_cancel = F.col("cancels").isNotNull()
-    cancelled = rows.where(is_cancel).select(
-        "due_ms", F.col("cancels").alias("named"), F.lit(True).alias("is_cancelled")
-    )
-    rows = rows.join(cancelled.distinct(), ["due_ms", "named"], "left")
-    settled = is_cancel | F.col("goes_nowhere") | F.coalesce("is_cancelled", F.lit(False))
+    settled = F.col("goes_nowhere")
+    if chunk.column("cancels").null_count < chunk.num_rows:
+        is_cancel = F.col("cancels").isNotNull()
+        cancelled = rows.where(is_cancel).select(
+            "due_ms", F.col("cancels").alias("named"), F.lit(True).alias("is_cancelled")
+        )
+        rows = rows.join(cancelled.distinct(), ["due_ms", "named"], "left")
+        settled = settled | is_cancel | F.coalesce("is_cancelled", F.lit(False))
     floors = read_floors(at)
     if not floors:
         return rows.withColumn("is_settled", settled)
