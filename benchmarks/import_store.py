@@ -110,8 +110,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int) -> None:
     from jobs.session import session
     from pipelines.broker_files.broker_log import BrokerLog
     from pipelines.broker_files.directory import BrokerDirectory
-    from pipelines.broker_files.import_log import waits
-    from pipelines.broker_files.rows import read_rows
+    from pipelines.broker_files.import_log import read_rows, waits
     from pipelines.store.settings import Settings
     from pipelines.store.store import Store
 
@@ -178,7 +177,7 @@ def run_import(work: Path, broker: Path) -> None:
 def warm_up(spark, work: Path) -> None:  # type: ignore[no-untyped-def]
     """What a session does once: load Delta, start Python workers."""
     spark.range(1000).write.format("delta").save(str(work / "warm"))
-    spark.range(2).mapInArrow(lambda batches: batches, "id long").collect()
+    spark.read.format("rocketmq_store").load(str(work / "broker")).where("physical_offset < 1").collect()
 
 
 if __name__ == "__main__":

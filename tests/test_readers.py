@@ -44,7 +44,6 @@ def test_the_notebook_runs(demo: Path, tmp_path: Path, monkeypatch: pytest.Monke
         cell.source = cell.source.replace("../demo/", f"{demo}/").replace("../tests/", f"{PROJECT}/tests/")
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     last = notebook.cells[-1].outputs[0]["data"]["text/plain"]
-    assert "order-9001" in notebook.cells[-1].source
     assert "OrderTopic" in last
 
 

@@ -179,4 +179,7 @@ class BrokerLog:
             return []
         borders = [begin, *(border for border in survey.borders if begin < border < end), end]
         skip_damage = index < self.recovered_from
-        return [Piece(segment, at, following, skip_damage) for at, following in pairwise(borders)]
+        return [
+            Piece(segment, at, following, skip_damage, is_surveyed=True)
+            for at, following in pairwise(borders)
+        ]

@@ -18,9 +18,10 @@ from pipelines.broker_files.records import (
     topics,
 )
 
-# The commit log's columns that stand in a record, and due_ms; the rest is the same for all rows of an append.
+# The commit log's columns that stand in a record, and its place; the rest is the same for all rows of an append.
 SCHEMA = pa.schema(
     [
+        ("segment", pa.int64()),
         ("physical_offset", pa.int64()),
         ("size_bytes", pa.int32()),
         ("topic", pa.string()),
@@ -37,25 +38,30 @@ SCHEMA = pa.schema(
         ("prepared_transaction_offset", pa.int64()),
         ("body", pa.binary()),
         ("properties", pa.string()),
-        ("due_ms", pa.int64()),
     ]
 )
+SCHEMA_WITH_DUE_TIMES = SCHEMA.append(pa.field("due_ms", pa.int64()))
 
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Makes record batches of the records of one task's pieces; without `due_times` nobody asks for due_ms."""
+    """Makes record batches of the records of one task's pieces; with `due_times` they have due_ms too."""
 
     due_times: DueTimes | None
 
-    def of(self, fields: Fields, piece_offset: int) -> pa.RecordBatch:
-        """One row per record; `piece_offset` is the physical offset of the piece's first byte.
+    @property
+    def schema(self) -> pa.Schema:
+        return SCHEMA if self.due_times is None else SCHEMA_WITH_DUE_TIMES
+
+    def of(self, fields: Fields, segment_offset: int, piece_at: int) -> pa.RecordBatch:
+        """One row per record; the piece they are in lies `piece_at` bytes behind the segment's start.
 
         A row's physical offset is where the record lies, also where a damaged one says otherwise.
         """
-        physical_offset = fields.starts + piece_offset
+        physical_offset = fields.starts + (segment_offset + piece_at)
         topic, stored_properties = text(topics(fields)), text(properties(fields))
         columns = {
+            "segment": np.full(len(topic), segment_offset),
             "physical_offset": physical_offset,
             "size_bytes": fields.sizes,
             "topic": topic,
@@ -72,15 +78,14 @@ class LogColumns:
             "prepared_transaction_offset": fields.prepared_transaction_offset,
             "body": bodies(fields),
             "properties": stored_properties,
-            "due_ms": pa.nulls(len(topic), pa.int64())
-            if self.due_times is None
-            else self.due_times.of(fields, physical_offset, topic, stored_properties),
         }
+        if self.due_times is not None:
+            columns["due_ms"] = self.due_times.of(fields, physical_offset, topic, stored_properties)
         arrays = [
             column if isinstance(column, pa.Array) else pa.array(column.astype(field.type.to_pandas_dtype()))
-            for field, column in zip(SCHEMA, columns.values(), strict=True)
+            for field, column in zip(self.schema, columns.values(), strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def text(encoded: pa.Array) -> pa.Array:

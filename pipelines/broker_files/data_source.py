@@ -5,12 +5,15 @@
 
 A partition is a segment file. A condition on physical_offset leaves out whole segments, where Spark may push it down
 (`spark.sql.python.filterPushdown.enabled`, on in spark-conf/). A log is read as it lies there: damage is stepped over and
-the reading of a segment ends behind its last record. Where the log would end after the broker's own recovery, what is
-parked and until when, and what came of it, only an import knows (import_store).
+the reading of a segment ends behind its last record.
+
+Where the log would end after the broker's own recovery, what is parked and until when, and what came of it, only an import
+knows (import_store). It reads by the same data source, and tells it what it knows by options.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -27,21 +30,25 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipelines.broker_files.chain import RecordChain
-from pipelines.broker_files.columns import SCHEMA, LogColumns
+from pipelines.broker_files.columns import SCHEMA, SCHEMA_WITH_DUE_TIMES, LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.due import DueTimes, Waits
+from pipelines.broker_files.rows import Piece, piece_rows
 from pipelines.broker_files.segments import Segment, read_segments
 from pipelines.store.errors import BadInput
 
-# What stands in a record; due_ms is worked out by an import.
-COLUMNS = pa.schema([("segment", pa.int64()), *[field for field in SCHEMA if field.name != "due_ms"]])
 LAST_OFFSET = 2**63 - 1
+SEGMENT_SIZE, PIECES, WAITS = "mappedFileSizeCommitLog", "pieces", "waits"
 
 
 class RocketmqStore(DataSource):
     """The commit log of storePathRootDir, the path given to load(); a row a record, the log's own columns.
 
-    Options: mappedFileSizeCommitLog, where the broker's is not the size of its files.
+    Options:
+
+    mappedFileSizeCommitLog  where the broker's is not the size of its files
+    pieces                   of an import: what to read in the place of whole segments, a partition each (JSON of Pieces)
+    waits                    of an import: what decides due_ms, a column there is only with it (JSON of Waits)
     """
 
     @classmethod
@@ -49,17 +56,17 @@ class RocketmqStore(DataSource):
         return "rocketmq_store"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(COLUMNS)
+        return from_arrow_schema(SCHEMA_WITH_DUE_TIMES if WAITS in self.options else SCHEMA)
 
     def reader(self, schema: StructType) -> "RocketmqStoreReader":
-        path = self.options.get("path")
-        if not path:
+        if not self.options.get("path"):
             raise BadInput('no path; expected .load("DIR"), a broker\'s storePathRootDir')
-        size = self.options.get(SEGMENT_SIZE)
-        return RocketmqStoreReader(path, {} if size is None else {SEGMENT_SIZE: size})
+        return RocketmqStoreReader(self.options)
 
 
-SEGMENT_SIZE = "mappedFileSizeCommitLog"
+def import_options(pieces: Sequence[Piece], waits: Waits) -> dict[str, str]:
+    """The options by which an import reads."""
+    return {PIECES: json.dumps([asdict(piece) for piece in pieces]), WAITS: json.dumps(asdict(waits))}
 
 
 @dataclass(frozen=True)
@@ -88,58 +95,47 @@ class Range:
                 return replace(self, to_offset=min(self.to_offset, value + 1))
         return self
 
-    def meets(self, segment: Segment) -> bool:
-        return self.from_offset < segment.end_offset and segment.start_offset < self.to_offset
-
-
-@dataclass
-class SegmentPartition(InputPartition):
-    """One segment file, to be read up to an offset."""
-
-    segment: Segment
-    to_offset: int
+    def meets(self, piece: Piece) -> bool:
+        return self.from_offset < piece.to_offset and piece.from_offset < self.to_offset
 
 
 class RocketmqStoreReader(DataSourceReader):
-    """Plans a partition a segment and parses it, a few megabytes at a time."""
+    """Plans a task a piece and parses it, a few megabytes at a time."""
 
-    def __init__(self, path: str, conf: dict[str, str]) -> None:
-        self._directory = BrokerDirectory(path)
-        self._conf = conf
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._directory = BrokerDirectory(options["path"])
+        self._options = options
         self._range = Range()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for condition in filters:
             self._range = self._range.narrowed(condition)
-            yield condition  # whole segments are left out; Spark looks at the rows of the others
+            yield condition  # whole pieces are left out; Spark looks at the rows of the others
 
     def partitions(self) -> list[InputPartition]:
+        return [
+            replace(piece, to_offset=min(piece.to_offset, self._range.to_offset))
+            for piece in self._pieces()
+            if self._range.meets(piece)
+        ]
+
+    def _pieces(self) -> list[Piece]:
+        if PIECES in self._options:
+            found = json.loads(self._options[PIECES])
+            return [Piece(**{**piece, "segment": Segment(**piece["segment"])}) for piece in found]
         if not self._directory.exists("commitlog"):
             raise BadInput(
                 f"no broker at {self._directory.uri}: expected storePathRootDir, a directory with a folder commitlog"
             )
-        segments, _ = read_segments(self._directory, self._conf)
+        conf = {SEGMENT_SIZE: self._options[SEGMENT_SIZE]} if SEGMENT_SIZE in self._options else {}
+        segments, _ = read_segments(self._directory, conf)
         return [
-            SegmentPartition(segment, min(segment.end_offset, self._range.to_offset))
-            for segment in segments
-            if self._range.meets(segment)
+            Piece(one, one.start_offset, one.end_offset, skip_damage=True, is_surveyed=False)
+            for one in segments
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, SegmentPartition)
-        segment = partition.segment
-        columns = LogColumns(None)
-        with self._directory.open(segment.path) as file:
-            chain = RecordChain(
-                file,
-                segment.start_offset,
-                0,
-                partition.to_offset - segment.start_offset,
-                segment.size_bytes,
-                skip_damage=True,
-            )
-            for piece_at, fields in chain.pieces():
-                batch = columns.of(fields, segment.start_offset + piece_at)
-                starts = pa.array([segment.start_offset] * batch.num_rows, pa.int64())
-                named = [starts if name == "segment" else batch.column(name) for name in COLUMNS.names]
-                yield pa.RecordBatch.from_arrays(named, schema=COLUMNS)
+        if isinstance(partition, Piece):  # Spark reads None where there is none
+            waits = json.loads(self._options[WAITS]) if WAITS in self._options else None
+            due_times = None if waits is None else DueTimes(self._directory, Waits(**waits))
+            yield from piece_rows(self._directory, partition, LogColumns(due_times))

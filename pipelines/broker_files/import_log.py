@@ -1,16 +1,18 @@
 """Importing: a broker's state first, then its log, append by append, each going on where the log ends."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.broker_files.broker_config import BrokerConfig, floor_queue
 from pipelines.broker_files.broker_log import BrokerLog
+from pipelines.broker_files.data_source import RocketmqStore, import_options
+from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import Waits
-from pipelines.broker_files.rows import read_rows
+from pipelines.broker_files.rows import Piece
 from pipelines.store.commit import Committed
 from pipelines.store.errors import BadInput
 from pipelines.store.floors import IMPORT_PREFIX
@@ -119,6 +121,23 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
         after = _with_queues(after, _broker_queues(log))
     result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments, "head": after}
     return Plan((at.append(COMMITLOG, rows), bounds_write(at, after)), result)
+
+
+def read_rows(
+    spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits
+) -> DataFrame:
+    """One row per record, with the columns of the commit log that the record decides; a task a piece.
+
+    Needs the data source `rocketmq_store` in the session. Columns that are the same for a whole append are null.
+    """
+    source = spark.read.format(RocketmqStore.name()).options(**import_options(pieces, waits))
+    records = source.load(directory.uri)
+    absent = {
+        field.name: F.lit(None).cast(field.dataType)
+        for field in COMMITLOG.columns
+        if field.name not in records.columns
+    }
+    return records.withColumns(absent).select(*COMMITLOG.names)
 
 
 def _plan_end(at: Snapshot, head: LogHead, log: BrokerLog) -> Plan:

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
-from pipelines.broker_files.data_source import COLUMNS, Range, RocketmqStoreReader
+from pipelines.broker_files.columns import SCHEMA
+from pipelines.broker_files.data_source import Range, RocketmqStoreReader
 from pipelines.log.properties import properties_map
 from pipelines.store.store import Store
 
@@ -20,7 +21,7 @@ def test_its_rows_are_as_the_broker_decodes_them(
     spark: SparkSession, golden_a: Store, golden_broker: Callable[[str], Path]
 ) -> None:
     read = spark.read.format(FORMAT).load(str(golden_broker("a")))
-    assert read.columns == COLUMNS.names
+    assert read.columns == SCHEMA.names
     assert read.count() == 958
     # The broker's answers have the properties as a map: in no order, and without what is no pair.
     in_any_order = F.array_sort(F.map_entries(properties_map(F.col("properties"))))
@@ -36,10 +37,17 @@ def test_a_condition_on_the_offset_leaves_out_whole_segments(
     found = rows.where("physical_offset >= 131072 AND physical_offset < 150000")
     assert {row.segment for row in found.select("segment").distinct().collect()} == {131072}
     assert found.rdd.getNumPartitions() == 1
-    reader = RocketmqStoreReader(broker, {})
+    reader = RocketmqStoreReader({"path": broker})
     assert len(reader.partitions()) == 7
     assert list(reader.pushFilters([EqualTo(("queue_id",), 1), GreaterThan(("physical_offset",), 393216)]))
-    assert [partition.segment.start_offset for partition in reader.partitions()] == [393216]
+    assert [piece.from_offset for piece in reader.partitions()] == [393216]
+
+
+def test_a_condition_beyond_the_log_finds_nothing(
+    spark: SparkSession, golden_broker: Callable[[str], Path]
+) -> None:
+    rows = spark.read.format(FORMAT).load(str(golden_broker("a")))
+    assert rows.where("physical_offset >= 1000000000").count() == 0
 
 
 @pytest.mark.quick

@@ -175,6 +175,26 @@ def test_a_cut_is_said_and_nothing_else_is_lost(commitlake: Commitlake, store: S
     )
 
 
+def test_a_file_that_changes_between_the_look_and_the_reading_stops_the_import(
+    commitlake: Commitlake, store: Store, broker: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = broker / "commitlog" / f"{2 * SEGMENT_BYTES:020d}"
+    sound = file.read_bytes()
+    changed = bytearray(sound)
+    changed[small_log(10)[9].physical_offset % SEGMENT_BYTES + 4] ^= 0xFF
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr("jobs.import_store.tell_end", lambda run, log: file.write_bytes(changed))
+        stopped = commitlake("import_store", "--store", store.uri, "--from", broker, "--quiet")
+    assert stopped.exit_status == 1
+    (told,) = stopped.stderr.splitlines()
+    assert told.startswith(f"error: import_store failed: commitlog/{file.name} changed while it was read: ")
+    assert "at 2265, expected records up to 2482; nothing of this append was written, import again" in told
+    assert bodies(store) == []
+    file.write_bytes(sound)
+    assert commitlake("import_store", "--store", store.uri, "--from", broker).exit_status == 0
+    assert bodies(store) == list(range(10))
+
+
 def test_the_log_s_end_behind_a_blank_is_kept(commitlake: Commitlake, store: Store, broker: Path):
     last = small_log(10)[9]
     end = last.physical_offset + last.size_bytes

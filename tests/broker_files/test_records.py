@@ -24,7 +24,7 @@ def chain_over(content: bytes, **options: Any) -> RecordChain:
 
 def rows_of(chain: RecordChain, directory: str = "/nowhere") -> list[dict[str, Any]]:
     columns = LogColumns(DueTimes(BrokerDirectory(directory), WAITS))
-    return [row for at, fields in chain.pieces() for row in columns.of(fields, at).to_pylist()]
+    return [row for at, fields in chain.pieces() for row in columns.of(fields, 0, at).to_pylist()]
 
 
 def one_row(record: Record) -> dict[str, Any]:
@@ -48,6 +48,7 @@ def test_the_worked_example_of_the_specification():
     assert encode(record).hex().upper() == example
     (row,) = rows_of(chain_over(bytes.fromhex(example)))
     assert row == {
+        "segment": 0,
         "physical_offset": 0,  # where it lies here
         "size_bytes": 101,
         "topic": "T",

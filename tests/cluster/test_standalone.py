@@ -1,4 +1,4 @@
-"""The main job on a real standalone cluster: a master and two workers with a bare Python and what `make package` made."""
+"""The main jobs on a real standalone cluster: a master and two workers with a bare Python and what `make package` made."""
 
 import json
 import os
@@ -145,3 +145,13 @@ def test_a_cycle_on_two_workers(
     counted = [json.loads(line) for line in offsets.lines]
     assert sum(queue["n"] for queue in counted) == 2004
     assert all(queue["n"] == queue["next"] for queue in counted)
+
+
+def test_an_import_on_two_workers(
+    cluster: Cluster, golden_broker: Callable[[str], Path], tmp_path: Path
+) -> None:
+    imported = cluster.submit(
+        "import_store", "--store", tmp_path / "store", "--from", golden_broker("a"), "--quiet"
+    )
+    assert imported.exit_status == 0, imported
+    assert imported.result["messages"] == 958
