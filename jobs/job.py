@@ -30,6 +30,7 @@ from typing import Annotated, Any
 from urllib.parse import urlparse
 
 import typer
+from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import (
@@ -162,6 +163,7 @@ class Run:
             MofNCompleteColumn(),
             TextColumn(unit),
             Speed(unit),
+            Tasks(lambda: self.spark.sparkContext.statusTracker()),
             TimeElapsedColumn(),
             TextColumn("left:"),
             TimeRemainingColumn(),
@@ -184,6 +186,29 @@ class Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:,.0f} {self.unit}/s")
+
+
+class Tasks(ProgressColumn):
+    """How far Spark is with the step at hand: an append of a million messages moves the bar once."""
+
+    max_refresh = 0.5  # seconds
+
+    def __init__(self, tracker: Callable[[], StatusTracker]) -> None:
+        super().__init__()
+        self.tracker = tracker
+
+    def render(self, task: Task) -> Text:
+        try:
+            tracker = self.tracker()
+            stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        except Exception:  # the session is just being made or ended; a bar must not be what fails
+            return Text("")
+        running = [stage for stage in stages if stage is not None]
+        done, tasks = (
+            sum(stage.numCompletedTasks for stage in running),
+            sum(stage.numTasks for stage in running),
+        )
+        return Text(f"tasks {done}/{tasks}" if tasks else "")
 
 
 def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:

@@ -9,12 +9,13 @@ from importlib import import_module
 
 import pytest
 import typer
+from pyspark.status import SparkStageInfo
 from rich.progress import Task
 
 from jobs.cli import JOBS, application
 from jobs.command_line import summary
 from jobs.examples import EXAMPLES, epilog
-from jobs.job import Speed
+from jobs.job import Speed, Tasks
 from tests.conftest import PROJECT, run_job
 
 pytestmark = pytest.mark.quick
@@ -96,6 +97,26 @@ def test_the_speed_of_a_bar():
     assert column.render(task).plain == ""
     task.finished_speed = 12_345.6
     assert column.render(task).plain == "12,346 rows/s"
+
+
+class Tracker:
+    """Spark's, with one stage that has ended meanwhile and two at work."""
+
+    def getActiveStageIds(self) -> list[int]:
+        return [4, 5, 6]
+
+    def getStageInfo(self, stage: int) -> SparkStageInfo | None:
+        return None if stage == 4 else SparkStageInfo(stage, 0, "", 8, 2, stage - 3, 0)
+
+
+def test_a_bar_says_how_far_spark_is():
+    task = Task(1, "", total=100, completed=0, _get_time=lambda: 0.0)
+    assert Tasks(Tracker).render(task).plain == "tasks 5/16"  # type: ignore[arg-type]
+
+    def gone() -> Tracker:
+        raise OSError
+
+    assert Tasks(gone).render(task).plain == ""  # type: ignore[arg-type]
 
 
 def test_the_application_is_the_one_that_installs_completion():
