@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.life import HALF, SCHEDULE, WHEEL, B, Life, place, raw
 from tests.model.log import read_properties
 
@@ -130,6 +132,7 @@ def test_vectors_6_to_8_10_and_17_rules_of_being_due(life: Callable[..., Life]) 
     assert len(store.by_key("U1")) == 1
 
 
+@pytest.mark.slow
 def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_missed(
     life: Callable[..., Life],
 ) -> None:

@@ -193,6 +193,7 @@ def test_committed_put_back_and_discarded_rows(imported: Store) -> None:
         expect_alike(made, pairs)
 
 
+@pytest.mark.slow
 def test_an_import_goes_on_where_the_broker_stopped(
     imported: Store, commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def section(told: Overview, anchor: str):
     return next(one for one in told.sections if one.anchor == anchor)
 
 
+@pytest.mark.slow
 def test_the_log_at_a_glance(told, told_store):
     log = told_store.read(COMMITLOG)
     tiles = {tile.label: tile.value for tile in section(told, "glance").tiles}
@@ -91,6 +92,7 @@ def test_the_log_at_a_glance(told, told_store):
     assert sum(bar["messages"] for bar in chart.spec["data"]["values"]) == log.count()
 
 
+@pytest.mark.slow
 def test_topics_groups_and_failures(told):
     (topics,) = section(told, "topics").tables
     by_topic = {row["topic"]: row for row in topics.rows}
@@ -108,6 +110,7 @@ def test_topics_groups_and_failures(told):
     assert sum(row["rows"] for row in rejected.rows) == 1
 
 
+@pytest.mark.slow
 def test_what_waits_is_counted_by_when_it_is_due(told):
     (chart,) = section(told, "delays").charts
     due = {row["due"]: row["messages"] for row in chart.spec["data"]["values"]}
@@ -119,6 +122,7 @@ def test_what_waits_is_counted_by_when_it_is_due(told):
     assert {worry.anchor for worry in told.worries} >= {"glance", "delays", "failures"}
 
 
+@pytest.mark.slow
 def test_the_sql_on_the_page_gives_its_numbers_to_who_runs_it(told, told_store, commitlake):
     asked = section(told, "topics").questions[0]
     run = commitlake("sql", "--store", told_store.uri, asked.sql, "--output", "json")
@@ -127,6 +131,7 @@ def test_the_sql_on_the_page_gives_its_numbers_to_who_runs_it(told, told_store, 
     ]
 
 
+@pytest.mark.slow
 def test_the_job_writes_the_page(told_store, commitlake, tmp_path):
     out = tmp_path / "page.html"
     run = commitlake("report", "--store", told_store.uri, "--out", out, "--now", NOW)
@@ -136,6 +141,7 @@ def test_the_job_writes_the_page(told_store, commitlake, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
 
+@pytest.mark.slow
 def test_the_newest_check_and_those_before(told_store, monkeypatch):
     columns = (
         "run_id string, checked_ms long, suite string, expectation string, severity string, "

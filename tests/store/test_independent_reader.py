@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 
 from pipelines.store.store import Store
@@ -10,6 +11,7 @@ from schemas import COMMITLOG, TABLES
 from tests.conftest import JobRun, write_jsonl
 
 
+@pytest.mark.slow
 def test_every_table_opens_in_another_reader(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:

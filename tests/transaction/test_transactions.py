@@ -192,6 +192,7 @@ def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life],
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life: Callable[..., Life]) -> None:
     store = life()
     due = {"topic": HALF, "append_id": "import:0-9", "due_ms": B}
