@@ -181,9 +181,8 @@ class Reader:
             for queue, start in positions.items()
             if queue not in known or start > known[queue].next_offset
         }
-        if (
-            self.asked.from_ != From.first
-        ):  # where the end is may be another place after a run that is cut short
+        # At once, unless it is the first: after a run that is cut short the end may be another place.
+        if self.asked.from_ != From.first:
             self._record_begun()
         self._read_pages(at, positions, ends, generations, waiting)
         self._record_begun()

@@ -151,13 +151,14 @@ def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
 def _in_ranges(rows: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """Rows of the log or of the consume queue that lie in the parts, with `queue` and `generation`."""
     offset, queue = F.col("queue_offset"), F.lit(None).cast("int")
-    for topic in {part.queue[0] for part in parts}:
+    topics = sorted({part.queue[0] for part in parts})
+    for topic in topics:
         places = {part.queue[1]: place for place, part in enumerate(parts) if part.queue[0] == topic}
         by_queue_id = _looked_up([places.get(queue_id) for queue_id in range(max(places) + 1)], "queue_id")
         queue = F.when(F.col("topic") == topic, by_queue_id.cast("int")).otherwise(queue)
     # Said of the columns alone, so that files and pages are skipped.
     somewhere = (
-        F.col("topic").isin(*sorted({part.queue[0] for part in parts}))
+        F.col("topic").isin(*topics)
         & (offset >= min(part.from_offset for part in parts))
         & (offset < max(part.to_offset for part in parts))
     )

@@ -3,7 +3,7 @@
 import ipaddress
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -76,6 +76,10 @@ class StoredMessage(Message):
         message = cls.__new__(cls)
         message.__dict__.update(columns=columns, row=row)
         return message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled it is a message of its own: its columns are those of a whole batch."""
+        return Message, tuple(getattr(self, each.name) for each in fields(Message))
 
     def _with(self, **changes: Any) -> "StoredMessage":
         changed = type(self).__new__(type(self))
