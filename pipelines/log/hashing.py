@@ -5,17 +5,16 @@ array. The bytes of an ASCII string are its UTF-16 units; any other string is fi
 Nothing crosses to Python: 2 M strings of 45 characters take well under a second of one core.
 """
 
-from typing import Any
-
-from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from pipelines.log.catalyst import hive_hash
 
 
 def java_hash(text: Column) -> Column:
     """String.hashCode of `text`, int; null for null (docs/rocketmq/store.md, conventions)."""
     is_ascii = F.octet_length(text) == F.length(text)
-    return F.when(is_ascii, _sum_of_31(text)).when(text.isNotNull(), _sum_of_31(_utf16_units(text)))
+    return F.when(is_ascii, hive_hash(text)).when(text.isNotNull(), hive_hash(_utf16_units(text)))
 
 
 def java_hash_of(text: str) -> int:
@@ -36,15 +35,3 @@ def _utf16_units(text: Column) -> Column:
     digits = F.hex(F.encode(text, "UTF-16BE"))  # four to a unit
     first_digits = F.sequence(F.lit(1), F.length(digits), F.lit(4))
     return F.transform(first_digits, lambda first: F.conv(digits.substr(first, F.lit(4)), 16, 10).cast("int"))
-
-
-def _sum_of_31(units: Column) -> Column:
-    """Spark's own hive-hash, which Python's functions do not offer."""
-    context = SparkContext._active_spark_context
-    assert context is not None, "columns are made inside a Spark session"
-    jvm: Any = context._jvm
-    column_of = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    children = jvm.java.util.ArrayList()
-    children.add(column_of.expression(units._jc))
-    expression = jvm.org.apache.spark.sql.catalyst.expressions.HiveHash(jvm.PythonUtils.toSeq(children))
-    return Column(column_of.column(expression))

@@ -7,6 +7,8 @@ A piece between two 0x02 counts when its first 0x01 has a name before it and a v
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.log.catalyst import behind_last
+
 NAME_END, PROPERTY_END = "\x01", "\x02"
 # A string of nothing but pairs, each closed.
 ALL_WHOLE = f"\\A(?:[^{NAME_END}{PROPERTY_END}]++{NAME_END}[^{PROPERTY_END}]++{PROPERTY_END})*+\\z"
@@ -21,11 +23,11 @@ def property_value(properties: Column, name: str) -> Column:
     """
     begins = PROPERTY_END + name + NAME_END
     pieces = F.concat(F.lit(PROPERTY_END), properties)
-    # Without the name it is empty too: what stands before the first PROPERTY_END.
-    last = F.substring_index(F.substring_index(pieces, begins, -1), PROPERTY_END, 1)
+    # Without the name it is empty too.
+    last = behind_last(pieces, begins, PROPERTY_END)
     # A name without a value is no property: one before it may count.
     with_value = F.nullif(F.regexp_extract(pieces, rf"(?s)^.*\Q{begins}\E([^{PROPERTY_END}]+)", 1), F.lit(""))
-    return F.coalesce(F.nullif(last, F.lit("")), F.when(pieces.contains(begins), with_value))
+    return F.coalesce(F.nullif(last, F.lit("")), F.when(properties.contains(name + NAME_END), with_value))
 
 
 def properties_map(properties: Column) -> Column:
