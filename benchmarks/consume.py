@@ -100,7 +100,7 @@ def main() -> None:
             "topic", "queue_offset", "physical_offset", "properties"
         )
         selection = Selection(Subscription("g", "topic-00", "SQL92", EXPRESSION), "%RETRY%g")
-        for _ in range(2):
+        for _ in range(4):
             scan = line("plain scan of the columns SQL92 needs", lambda: _unwritten(plain))
             sql = line("SQL92 over them", lambda: _unwritten(plain.where(selection.of_row())))
         print(f"  SQL92 takes {sql / scan:.2f} times the plain scan")

@@ -45,6 +45,7 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.subscriptions import Selection
 from pipelines.filter.class_filters import ClassFilter
+from pipelines.log.arrow import unweighed
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
@@ -56,6 +57,10 @@ from pipelines.store.views import as_messages
 SUSPEND_MS = 1_000
 # Kinds of errors a run's result names.
 ERRORS_TOLD = 20
+
+
+# Of a message on its way to the listener: numbers, and hosts as text.
+BESIDE_THE_RECORD_BYTES = 256
 
 
 class Model(StrEnum):
@@ -283,13 +288,18 @@ class Reader:
         retry_topic = self.selection.retry_topic
         if takes_a_dataframe(self.listener.call):
             return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
-        if not self.asked.orderly:
-            return handed_over(page.rows, self.listener, retry_topic).toArrow()
-        tries = {
-            place: waiting[part.queue][:2] for place, part in enumerate(page.parts) if part.queue in waiting
-        }
-        limit = self.group.retry_max_times
-        return handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit).toArrow()
+        if self.asked.orderly:
+            tries = {
+                place: waiting[part.queue][:2]
+                for place, part in enumerate(page.parts)
+                if part.queue in waiting
+            }
+            limit = self.group.retry_max_times
+            outcomes = handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit)
+        else:
+            outcomes = handed_over(page.rows, self.listener, retry_topic)
+        with unweighed(self.run.spark, page.largest_size + BESIDE_THE_RECORD_BYTES):
+            return outcomes.toArrow()
 
     def _trace(self, page: Page, failed: pa.Table, reached: Mapping[Queue, int], cost_time_ms: int) -> None:
         """Tell of each message of a page that was handed over."""

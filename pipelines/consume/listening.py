@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -22,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
-from pipelines.log.message import StoredMessage, message_columns, messages_of
+from pipelines.log.message import Columns, StoredMessage, message_columns
 from pipelines.store.errors import BadInput
 from pipelines.store.views import as_messages
 
@@ -222,27 +223,35 @@ def _page_columns() -> list[Column]:
     return [F.col("queue"), F.col("segment"), *message_columns()]
 
 
-def _messages(batch: pa.RecordBatch, retry_topic: str) -> list[StoredMessage]:
-    """The messages of a batch; one that is tried again is shown with the topic it failed in (2.1)."""
-    return [
-        message.placed(message.properties.get("RETRY_TOPIC", message.topic), message.queue_id or 0)
-        if message.topic == retry_topic
-        else message
-        for message in messages_of(batch)
-    ]
+def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], StoredMessage]:
+    """The message in a row of a batch; one that is tried again is shown with the topic it failed in (2.1)."""
+    message_in = partial(StoredMessage.of, Columns(batch))
+    if not pc.any(pc.equal(batch.column("topic"), retry_topic)).as_py():
+        return message_in
+
+    def shown_in(row: int) -> StoredMessage:
+        message = message_in(row)
+        if message.topic != retry_topic:
+            return message
+        return message.placed(message.properties.get("RETRY_TOPIC", message.topic), message.queue_id or 0)
+
+    return shown_in
 
 
 def _groups(
-    queues: Sequence[int], messages: Sequence[StoredMessage], size: int
+    queues: Sequence[int], message_in: Callable[[int], StoredMessage], size: int
 ) -> Iterator[tuple[int, list[StoredMessage]]]:
-    """Neighbours of one queue, at most `size` of them, each with the place of its first."""
+    """Neighbours of one queue, at most `size` of them, each with the place of its first.
+
+    Made as they are asked for: thousands of messages at once would keep Python's collector busy as long as making them.
+    """
     if size == 1:
-        yield from ((place, [message]) for place, message in enumerate(messages))
+        yield from ((place, [message_in(place)]) for place in range(len(queues)))
         return
-    for _, of_queue in groupby(range(len(messages)), key=queues.__getitem__):
+    for _, of_queue in groupby(range(len(queues)), key=queues.__getitem__):
         places = list(of_queue)
         for start in range(0, len(places), size):
-            yield places[start], [messages[place] for place in places[start : start + size]]
+            yield places[start], [message_in(place) for place in places[start : start + size]]
 
 
 class _Outcomes:
@@ -289,11 +298,13 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
     before = getattr(listener.hook, "consume_message_before", None)
     after = getattr(listener.hook, "consume_message_after", None)
     clock = _Clock(listener.timeout_seconds)
+    seen_by_nobody = ConsumeContext(listener.group, "", 0)
 
     def ask(group: Sequence[StoredMessage]) -> Answer:
         first = group[0]
-        context = ConsumeContext(listener.group, first.topic, first.queue_id or 0)
-        told = None
+        context, told = seen_by_nobody, None
+        if takes_context or listener.hook is not None:
+            context = ConsumeContext(listener.group, first.topic, first.queue_id or 0)
         if listener.hook is not None:
             told = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
             _tell(before, told)

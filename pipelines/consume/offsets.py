@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.store.plan import Plan, Write
@@ -41,10 +41,20 @@ class Reached:
 
 def read_offsets(at: Snapshot, group: str, client_id: str = "") -> dict[Queue, Offset]:
     """A group's offsets, or those of one of its broadcasting members; a few bytes a queue."""
-    rows = at.read(CONSUMER_OFFSETS).where((F.col("group") == group) & (F.col("client_id") == client_id))
+    return _offsets_of(client_id, _read_rows(at, group))
+
+
+def _read_rows(at: Snapshot, group: str) -> list[Row]:
+    """All rows of a group: one a queue and client."""
+    rows = at.read(CONSUMER_OFFSETS).where(F.col("group") == group)
+    return rows.select(*CONSUMER_OFFSETS.names).collect()
+
+
+def _offsets_of(client_id: str, rows: Sequence[Row]) -> dict[Queue, Offset]:
     return {
         (row.topic, row.queue_id): Offset(row.next_offset, row.generation or 0)
-        for row in rows.select("topic", "queue_id", "next_offset", "generation").collect()
+        for row in rows
+        if row.client_id == client_id
     }
 
 
@@ -53,7 +63,8 @@ def plan_commit(at: Snapshot, group: str, client_id: str, reached: Iterable[Reac
 
     The result: `stale`, the queues that have been reset.
     """
-    known = read_offsets(at, group, client_id)
+    rows = _read_rows(at, group)
+    known = _offsets_of(client_id, rows)
     changed: dict[Queue, Offset] = {}
     stale = []
     for each in reached:
@@ -64,7 +75,7 @@ def plan_commit(at: Snapshot, group: str, client_id: str, reached: Iterable[Reac
         is_ahead = before is None or each.next_offset > before.next_offset
         if is_ahead or (before is not None and each.overwrites and each.next_offset != before.next_offset):
             changed[each.queue] = Offset(each.next_offset, each.generation)
-    return Plan(_offset_writes(at, group, client_id, changed, now_ms), {"stale": stale})
+    return Plan(_offset_writes(at, group, client_id, changed, rows, now_ms), {"stale": stale})
 
 
 def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: int) -> Plan:
@@ -72,12 +83,13 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
 
     The result: `queues`, how many were set.
     """
-    known = read_offsets(at, group)
+    rows = _read_rows(at, group)
+    known = _offsets_of("", rows)
     changed = {
         queue: Offset(target, known[queue].generation + 1 if queue in known else 1)
         for queue, target in targets.items()
     }
-    writes = [*_offset_writes(at, group, "", changed, now_ms)]
+    writes = [*_offset_writes(at, group, "", changed, rows, now_ms)]
     waiting = read_in_flight(at, group)
     let_go = {queue: None for queue in waiting if queue in targets}
     if let_go:
@@ -86,19 +98,28 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
 
 
 def _offset_writes(
-    at: Snapshot, group: str, client_id: str, changed: Mapping[Queue, Offset], now_ms: int
+    at: Snapshot,
+    group: str,
+    client_id: str,
+    changed: Mapping[Queue, Offset],
+    known: Sequence[Row],
+    now_ms: int,
 ) -> tuple[Write, ...]:
+    """The changed offsets beside those of the same topics that stay; `known` are all rows of the group."""
     if not changed:
         return ()
     topics = sorted({topic for topic, _ in changed})
-    kept = at.read(CONSUMER_OFFSETS).where(_of(group, topics))
-    rows = [tuple(row) for row in kept.select(*CONSUMER_OFFSETS.names).collect()]  # a row a queue and client
-    left = [row for row in rows if not (row[3] == client_id and (row[1], row[2]) in changed)]
+    kept = [row for row in known if row.topic in topics]
+    left = [
+        tuple(row)
+        for row in kept
+        if not (row.client_id == client_id and (row.topic, row.queue_id) in changed)
+    ]
     new = [
         (group, topic, queue_id, client_id, offset.next_offset, offset.generation, now_ms)
         for (topic, queue_id), offset in changed.items()
     ]
-    return (_keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics, is_first=not rows),)
+    return (_keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics, is_first=not kept),)
 
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, tuple[int, int, int]]:
@@ -140,7 +161,3 @@ def _keyed_write(
         return at.append(table, written, key=group)
     named = ", ".join(f"'{topic}'" for topic in topics)
     return at.replace(table, written, f"`group` = '{group}' AND topic IN ({named})", key=group)
-
-
-def _of(group: str, topics: Sequence[str]) -> Column:
-    return (F.col("group") == group) & F.col("topic").isin(*topics)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import Queue
 from pipelines.consume.subscriptions import Selection
 from pipelines.dispatch.entries import has_queue_entry
-from pipelines.log.claims import Span, claims_taken, lies_in, spans_of, spans_of_offsets
+from pipelines.log.claims import Span, claims_taken, joined_spans, lies_in, spans_of_offsets
 from pipelines.retry.send_back import claim_of, claim_prefix
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE
@@ -74,13 +75,15 @@ def size_after(first: int, examined: int, seconds: float) -> int:
 class Page:
     """Rows of the log that are to be handed over.
 
-    parts    whose rows these are
-    rows     the log's columns, `queue` (int): the place of its part, and `generation`
-    already  how many more are selected, but were sent back by an earlier run
+    parts         whose rows these are
+    rows          the log's columns, `queue` (int): the place of its part, and `generation`
+    largest_size  bytes of the largest record among them, or more
+    already       how many more are selected, but were sent back by an earlier run
     """
 
     parts: Sequence[Part]
     rows: DataFrame
+    largest_size: int
     already: int = 0
 
 
@@ -91,26 +94,32 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
     """
     entries = _in_ranges(at.read(CONSUME_QUEUE), parts)
     if selection.has_codes:
-        selected = (
-            entries.where(selection.of_entry()).select("physical_offset", "queue", "generation").toArrow()
-        )
+        columns = ("physical_offset", "size_bytes", "queue", "generation")
+        selected = entries.where(selection.of_entry()).select(*columns).toArrow()
         spans: Sequence[Span] = spans_of_offsets(selected.column("physical_offset").to_numpy())
-        places = F.broadcast(at.store.spark.createDataFrame(selected))
+        largest_size = pc.max(selected.column("size_bytes")).as_py() or 0
+        places = F.broadcast(at.store.spark.createDataFrame(selected.drop_columns("size_bytes")))
         rows = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
     else:
-        spans = spans_of(entries, "physical_offset")
+        offset = F.col("physical_offset")
+        extents = entries.groupBy("segment").agg(
+            F.min(offset).alias("first"), F.max(offset).alias("last"), F.max("size_bytes").alias("largest")
+        )
+        by_segment = extents.collect()  # a row a segment
+        spans = joined_spans([(row["first"], row["last"]) for row in by_segment])
+        largest_size = max((row["largest"] for row in by_segment), default=0)
         rows = _in_ranges(
             at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         )
     rows = rows.where(selection.of_row())
     taken = _sent_back(at, group, spans)
     if not taken.num_rows:
-        return Page(parts, rows)
+        return Page(parts, rows, largest_size)
     claim = claim_of(group, F.col("generation"))
     mine = F.broadcast(at.store.spark.createDataFrame(taken))
     is_taken = (F.col("physical_offset") == mine["taken_offset"]) & (claim == mine["taken_claim"])
     already = rows.join(mine, is_taken, "left_semi").count()
-    return Page(parts, rows.join(mine, is_taken, "left_anti"), already)
+    return Page(parts, rows.join(mine, is_taken, "left_anti"), largest_size, already)
 
 
 def cut_to(page: Page, messages: int | None, size_bytes: int | None) -> tuple[Sequence[Part], int]:

@@ -74,7 +74,8 @@ class StoredMessage(Message):
     def of(cls, columns: Mapping[str, Sequence[Any]], row: int) -> "StoredMessage":
         """The message in a row of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log)."""
         message = cls.__new__(cls)
-        message.__dict__.update(columns=columns, row=row)
+        values = message.__dict__
+        values["columns"], values["row"] = columns, row
         return message
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.log.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
@@ -76,7 +77,14 @@ class Put:
     whole_files: bool = False
 
     def __post_init__(self) -> None:
-        self._reader = session_with_splits(self.spark, self.source, self.whole_files)
+        self._reader = self._new_reader()
+
+    def _new_reader(self) -> SparkSession:
+        reader = session_with_splits(self.spark, self.source, self.whole_files)
+        if self.rules.compress_over is None:
+            # What goes to Python are slim columns, of which no batch gets large; to weigh each row takes a third of the way.
+            reader.conf.set(BYTES_OF_A_BATCH, NO_LIMIT)
+        return reader
 
     # --- counting ---
 
@@ -86,7 +94,7 @@ class Put:
         if any(piece.units is not None for piece in self.pieces) and not self.whole_files:
             # Batches are found in files read as a whole: a split could cut one.
             self.whole_files = True
-            self._reader = session_with_splits(self.spark, self.source, True)
+            self._reader = self._new_reader()
             if len({piece.piece[0] for piece in self.pieces}) < len(self.pieces):
                 self.pieces = self._count(None, with_sizes=True)
 
@@ -116,7 +124,7 @@ class Put:
     def arrange(self, directory: str, selects: bool, select: Selector | None) -> None:
         """Put from a copy in `directory` that is in order and has the selector's queues."""
         self.source = arrange(
-            self._reader,
+            session_with_splits(self.spark, self.source, self.whole_files),
             self.source,
             directory,
             self.batch_id,
@@ -127,7 +135,7 @@ class Put:
         )
         self.pieces = []
         self.whole_files = False
-        self._reader = session_with_splits(self.spark, self.source, False)
+        self._reader = self._new_reader()
 
     def _order(self, piece: CountedPiece) -> tuple[int, int]:
         file_hash, block_start = piece.piece
