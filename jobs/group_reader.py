@@ -57,8 +57,6 @@ from pipelines.store.views import as_messages
 SUSPEND_MS = 1_000
 # Kinds of errors a run's result names.
 ERRORS_TOLD = 20
-
-
 # Of a message on its way to the listener: numbers, and hosts as text.
 BESIDE_THE_RECORD_BYTES = 256
 

@@ -44,10 +44,14 @@ def read_offsets(at: Snapshot, group: str, client_id: str = "") -> dict[Queue, O
     return _offsets_of(client_id, _read_rows(at, group))
 
 
-def _read_rows(at: Snapshot, group: str) -> list[Row]:
+def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
     """All rows of a group: one a queue and client."""
-    rows = at.read(CONSUMER_OFFSETS).where(F.col("group") == group)
-    return rows.select(*CONSUMER_OFFSETS.names).collect()
+
+    def find() -> Sequence[Row]:
+        rows = at.read(CONSUMER_OFFSETS).where(F.col("group") == group)
+        return rows.select(*CONSUMER_OFFSETS.names).collect()
+
+    return at.once(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
 
 
 def _offsets_of(client_id: str, rows: Sequence[Row]) -> dict[Queue, Offset]:

@@ -92,8 +92,7 @@ def condition_of(parsed: Node, property_of: Callable[[str], Column]) -> Column:
                  `property_value` of the properties string costs a fraction of making the map first.
     """
     outcome = _Columns(cache(property_of)).outcome(parsed)
-    is_true = F.when(outcome <= TRUE, outcome == TRUE)  # and null for the others
-    return F.coalesce(is_true, F.expr(COMPILED_APART))
+    return F.coalesce(F.expr("array(false, true, null, null)")[outcome], F.expr(COMPILED_APART))
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ class Put:
 
     def given_rows(self) -> DataFrame:
         """The input's rows as they were given, with numbers as numbers."""
-        return self.source.read(self._reader).transform(with_typed_columns, self.source)
+        with_bodies = session_with_splits(self.spark, self.source, self.whole_files)
+        return self.source.read(with_bodies).transform(with_typed_columns, self.source)
 
     # --- topics ---
 
