@@ -51,11 +51,16 @@ def without(properties: Column, *names: str) -> Column:
         F.split(properties, PROPERTY_END), lambda piece: _is_whole(piece) & ~_name(piece).isin(*names)
     )
     rewritten = F.array_join(F.transform(kept, lambda piece: F.concat(piece, F.lit(PROPERTY_END))), "")
-    # Most have none of the names, and one look that makes no list tells it.
+    # Nearly all are nothing but closed pairs, from which one search takes the names; lists cost ten times as much.
+    named = "|".join(rf"\Q{name}\E" for name in names)
+    cut = F.regexp_replace(
+        properties, f"(?<![^{PROPERTY_END}])(?:{named}){NAME_END}[^{PROPERTY_END}]++{PROPERTY_END}", ""
+    )
+    # Most have none of the names, and one look tells it.
     has_one = F.lit(False)
     for name in names:
         has_one = has_one | properties.contains(name + NAME_END)
-    return F.when(has_one | ~properties.rlike(ALL_WHOLE), rewritten).otherwise(properties)
+    return F.when(~properties.rlike(ALL_WHOLE), rewritten).when(has_one, cut).otherwise(properties)
 
 
 def _is_whole(piece: Column) -> Column:

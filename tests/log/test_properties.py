@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.properties import properties_map, property_value
+from pipelines.log.properties import properties_map, property_value, without
 
 
 def decoded(text: str) -> dict[str, str]:
@@ -67,3 +67,21 @@ def test_random_strings_of_separators_and_names(spark: SparkSession) -> None:
     assert spark_says(spark, texts, "K") == [
         (decoded(text or ""), decoded(text or "").get("K")) for text in texts
     ]
+
+
+def test_random_strings_without_some_names(spark: SparkSession) -> None:
+    chance = random.Random(4)
+    pairs = ["A\x01x\x02", "K\x01y\x02", "AK\x01A\x01z\x02", "K\x01", "\x02", "\x01", "é\x01K\x01K\x02"]
+    texts = [
+        "".join(chance.choices(pairs[: chance.choice((3, 7))], k=chance.randrange(6))) for _ in range(2_000)
+    ]
+
+    def kept(text: str) -> str:
+        named = [(piece, *piece.partition("\x01")) for piece in text.split("\x02")]
+        return "".join(
+            f"{piece}\x02" for piece, name, _, value in named if name and value and name not in ("A", "K")
+        )
+
+    rows = spark.createDataFrame(list(enumerate(texts)), "place int, text string").orderBy("place")
+    found = [row[0] for row in rows.select(without(F.col("text"), "A", "K")).collect()]
+    assert found == [kept(text) for text in texts]
