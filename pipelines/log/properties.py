@@ -51,7 +51,7 @@ def without(properties: Column, *names: str) -> Column:
         F.split(properties, PROPERTY_END), lambda piece: _is_whole(piece) & ~_name(piece).isin(*names)
     )
     rewritten = F.array_join(F.transform(kept, lambda piece: F.concat(piece, F.lit(PROPERTY_END))), "")
-    # Nearly all are nothing but closed pairs, from which one search takes the names; lists cost ten times as much.
+    # Nearly all are nothing but closed pairs, from which one search takes the names; making lists of them costs more.
     named = "|".join(rf"\Q{name}\E" for name in names)
     cut = F.regexp_replace(
         properties, f"(?<![^{PROPERTY_END}])(?:{named}){NAME_END}[^{PROPERTY_END}]++{PROPERTY_END}", ""

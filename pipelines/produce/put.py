@@ -82,7 +82,7 @@ class Put:
     def _new_reader(self) -> SparkSession:
         reader = session_with_splits(self.spark, self.source, self.whole_files)
         if self.rules.compress_over is None:
-            # What goes to Python are slim columns, of which no batch gets large; to weigh each row takes a third of the way.
+            # What goes to Python are slim columns, of which no batch gets large; weighing each row is a tenth of a put.
             reader.conf.set(BYTES_OF_A_BATCH, NO_LIMIT)
         return reader
 
