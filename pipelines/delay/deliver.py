@@ -70,7 +70,9 @@ def plan_deliver(
     if after is not None:
         due, offset = F.col("due_ms"), F.col("source_offset")
         candidates = candidates.where((due > after[0]) | ((due == after[0]) & (offset > after[1])))
-    chunk = candidates.orderBy("due_ms", "source_offset").limit(limit).toArrow()  # some forty bytes a row
+    # Some forty bytes a row; the one more tells whether this append is the last.
+    found = candidates.orderBy("due_ms", "source_offset").limit(limit + 1).toArrow()
+    chunk = found.slice(0, limit)
     if not chunk.num_rows:
         return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     decided = with_rules(at, chunk).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
@@ -86,7 +88,7 @@ def plan_deliver(
     )
     writes = list(planned.writes)
     stopped = None
-    if chunk.num_rows == limit:
+    if found.num_rows > limit:
         stopped = (chunk.column("due_ms")[-1].as_py(), chunk.column("source_offset")[-1].as_py())
     else:
         writes.append(progress_write(at, {SEEN_APPENDS: at.number(COMMITLOG), SEEN_CLOCK: now_ms}))

@@ -1,9 +1,12 @@
 """Parking at put and bringing back when due; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
+from jobs import deliver
+from pipelines.delay.deliver import plan_deliver
 from tests.life import HALF, SCHEDULE, WHEEL, B, Life, place, raw
 from tests.model.log import read_properties
 
@@ -173,3 +176,29 @@ def test_vector_15_a_horizon_refuses_what_is_beyond_it(life: Callable[..., Life]
     refused = store.job("put_messages", B, "--input", beyond, exit_status=2)
     assert "more than 259200000 ms (timerMaxDelaySec) after now" in refused.stderr
     assert [place(row) for row in store.rows()] == [(WHEEL, 0)]
+
+
+@pytest.mark.parametrize(("due", "appends"), [(5, 3), (4, 2)])
+def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, due: int, appends: int
+) -> None:
+    store = life()
+    waits = [(number * 7) % due for number in range(due)]
+    store.put(
+        B,
+        *[
+            {
+                "topic": "T",
+                "queue_id": 0,
+                "unique_key": f"k{wait}",
+                "deliver_at_ms": B + 10_000 + wait * 1_000,
+            }
+            for wait in waits
+        ],
+    )
+    monkeypatch.setattr(deliver, "plan_deliver", partial(plan_deliver, limit=2))
+    assert store.deliver(B + 60_000)["delivered"] == due
+    delivered = [row for row in store.rows() if row.topic == "T"]
+    assert [read_properties(row.properties)["UNIQ_KEY"] for row in delivered] == [f"k{n}" for n in range(due)]
+    assert len({row.append_seq for row in delivered}) == appends
+    assert store.deliver(B + 60_000)["delivered"] == 0
