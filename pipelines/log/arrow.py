@@ -14,7 +14,7 @@ ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
 # As many as Spark itself lets a batch have, and what it takes for none at all.
 BATCH_BYTES, NO_LIMIT = 64 * 1024**2, str(2**31 - 1)
-# A batch of fewer costs more than to weigh its rows.
+# No smaller batches than of so many rows are made instead: each costs something of its own.
 FEWEST_ROWS = 1_000
 
 

@@ -23,7 +23,9 @@ def behind_last(text: Column, begins: str, ends: str) -> Column:
     time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
     """
     jvm = _jvm()
-    given = jvm.invoke(jvm.expression(text), "toString", jvm.java_string, jvm.none, jvm.none, *IS_A_FUNCTION)
+    given = jvm.invoke(
+        jvm.expression(text), "toString", jvm.java_string, jvm.nothing, jvm.nothing, *IS_A_FUNCTION
+    )
     first, last = jvm.literal(begins, jvm.java_string), jvm.literal(ends, jvm.java_string)
     behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, given, first)
     found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, behind, last)
@@ -47,7 +49,7 @@ class _Jvm:
         self._static_invoke, self._no_scalar = expressions.objects.StaticInvoke, jvm.scala.Option.empty()
         self.invoke, self.literal = expressions.objects.Invoke, expressions.Literal
         self.hive_hash = expressions.HiveHash
-        self.none = self.arguments()
+        self.nothing = self.arguments()
 
         def class_of(name: str) -> Any:
             return spark.util.Utils.classForName(name, True, False)
@@ -69,7 +71,9 @@ class _Jvm:
     def call(self, owner: Any, method: str, returns: Any, *arguments: Any) -> Any:
         """A call of a class's static method."""
         given = self.arguments(*arguments)
-        return self._static_invoke(owner, returns, method, given, self.none, *IS_A_FUNCTION, self._no_scalar)
+        return self._static_invoke(
+            owner, returns, method, given, self.nothing, *IS_A_FUNCTION, self._no_scalar
+        )
 
 
 _known = cache(_Jvm)
