@@ -245,14 +245,15 @@ def delivered_copies(
 ) -> DataFrame:
     """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
 
-    rows       rows of the log with `order`; one without REAL_TOPIC or REAL_QID gives no copy
+    rows       rows of the log with `order`; the copy of one without REAL_TOPIC or REAL_QID has no purpose
     levels_ms  how long each level waits; None: no row has a list
     """
     properties = F.col("properties")
     topic, queue_id = real_place(properties)
     returning = rows.withColumns(
         {"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)}
-    ).where(F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull())
+    )
+    has_place = F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
     enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
@@ -262,7 +263,7 @@ def delivered_copies(
     back = F.when(F.col("topic") == TIMER_TOPIC, timed)
     if levels_ms is None:
         return copies_of(
-            returning.withColumn("purpose", F.lit(DELIVER)),
+            returning.withColumn("purpose", F.when(has_place, DELIVER)),
             {
                 "topic": F.col("real_topic"),
                 "queue_id": F.col("real_queue_id"),
@@ -276,7 +277,7 @@ def delivered_copies(
     rest = rest_of(F.col("left_levels"), F.col("hop"))
     hopping = delayed_properties(properties, level, rest, F.col("real_topic"), F.col("real_queue_id"))
     return copies_of(
-        steps.withColumn("purpose", F.when(is_hop, HOP).otherwise(DELIVER)),
+        steps.withColumn("purpose", F.when(has_place, F.when(is_hop, HOP).otherwise(DELIVER))),
         {
             "topic": F.when(is_hop, SCHEDULE_TOPIC).otherwise(F.col("real_topic")),
             "queue_id": F.when(is_hop, level - 1).otherwise(F.col("real_queue_id")),

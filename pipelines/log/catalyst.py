@@ -16,6 +16,25 @@ def hive_hash(value: Column) -> Column:
     return jvm.column(jvm.hive_hash(jvm.arguments(jvm.expression(value))))
 
 
+def occurrences(text: Column, part: str) -> Column:
+    """How often a part stands in a text, one behind the other, int; null for null."""
+    jvm = _jvm()
+    looked_for = jvm.literal(part, jvm.java_string)
+    return jvm.column(
+        jvm.call(jvm.string_utils, "countMatches", jvm.integer, jvm.java_text(text), looked_for)
+    )
+
+
+def pieces_between(text: Column, opens: str, closes: str) -> Column:
+    """How many pieces of a text stand between an `opens` and the next `closes` behind it, int; null where none does."""
+    jvm = _jvm()
+    marks = [jvm.literal(mark, jvm.java_string) for mark in (opens, closes)]
+    pieces = jvm.call(
+        jvm.string_utils, "substringsBetween", jvm.java_strings, jvm.java_text(text), *marks
+    )
+    return jvm.column(jvm.call(jvm.java_array, "getLength", jvm.integer, pieces))
+
+
 def behind_last(text: Column, begins: str, ends: str) -> Column:
     """What stands behind the last `begins` in a text, up to the next `ends`, string; empty without, null for null.
 
@@ -23,11 +42,8 @@ def behind_last(text: Column, begins: str, ends: str) -> Column:
     time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
     """
     jvm = _jvm()
-    given = jvm.invoke(
-        jvm.expression(text), "toString", jvm.java_string, jvm.nothing, jvm.nothing, *IS_A_FUNCTION
-    )
     first, last = jvm.literal(begins, jvm.java_string), jvm.literal(ends, jvm.java_string)
-    behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, given, first)
+    behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, jvm.java_text(text), first)
     found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, behind, last)
     return jvm.column(jvm.call(jvm.utf8_string, "fromString", jvm.spark_string, found))
 
@@ -47,7 +63,7 @@ class _Jvm:
         self._columns = spark.sql.classic.ExpressionUtils
         self._list_of, self._to_seq = jvm.java.util.List.of, jvm.PythonUtils.toSeq
         self._static_invoke, self._no_scalar = expressions.objects.StaticInvoke, jvm.scala.Option.empty()
-        self.invoke, self.literal = expressions.objects.Invoke, expressions.Literal
+        self._invoke, self.literal = expressions.objects.Invoke, expressions.Literal
         self.hive_hash = expressions.HiveHash
         self.nothing = self.arguments()
 
@@ -56,7 +72,10 @@ class _Jvm:
 
         self.string_utils = class_of("org.apache.commons.lang3.StringUtils")
         self.utf8_string = class_of("org.apache.spark.unsafe.types.UTF8String")
+        self.java_array = class_of("java.lang.reflect.Array")
         self.java_string = types.ObjectType(class_of("java.lang.String"))
+        self.java_strings = types.ObjectType(class_of("[Ljava.lang.String;"))
+        self.integer = types.DataType.fromJson('"integer"')
         self.spark_string = types.DataType.fromJson('"string"')
 
     def expression(self, column: Column) -> Any:
@@ -64,6 +83,11 @@ class _Jvm:
 
     def column(self, expression: Any) -> Column:
         return Column(self._columns.column(expression))
+
+    def java_text(self, text: Column) -> Any:
+        return self._invoke(
+            self.expression(text), "toString", self.java_string, self.nothing, self.nothing, *IS_A_FUNCTION
+        )
 
     def arguments(self, *expressions: Any) -> Any:
         return self._to_seq(self._list_of(*expressions))

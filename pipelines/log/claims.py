@@ -87,7 +87,7 @@ def spans_of_offsets(offsets: np.ndarray) -> list[Span]:
     >>> spans_of_offsets(np.array([5_000_000, 0, 400]))
     [(0, 400), (5000000, 5000000)]
     """
-    ordered = np.unique(offsets)
+    ordered = np.sort(offsets)
     if not len(ordered):
         return []
     gaps = np.diff(ordered)

@@ -7,11 +7,9 @@ A piece between two 0x02 counts when its first 0x01 has a name before it and a v
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import behind_last
+from pipelines.log.catalyst import behind_last, occurrences, pieces_between
 
 NAME_END, PROPERTY_END = "\x01", "\x02"
-# A string of nothing but pairs, each closed.
-ALL_WHOLE = f"\\A(?:[^{NAME_END}{PROPERTY_END}]++{NAME_END}[^{PROPERTY_END}]++{PROPERTY_END})*+\\z"
 # Of characters in a properties string: its length is stored in two bytes.
 LONGEST = 32_767
 
@@ -59,8 +57,21 @@ def without(properties: Column, *names: str) -> Column:
     # Most have none of the names, and one look tells it.
     has_one = F.lit(False)
     for name in names:
-        has_one = has_one | properties.contains(name + NAME_END)
-    return F.when(~properties.rlike(ALL_WHOLE), rewritten).when(has_one, cut).otherwise(properties)
+        has_one = has_one | (occurrences(properties, name + NAME_END) > 0)
+    return F.when(~_is_closed_pairs(properties), rewritten).when(has_one, cut).otherwise(properties)
+
+
+def _is_closed_pairs(properties: Column) -> Column:
+    """Whether a string is nothing but pairs, each closed; it may be false for one that is, never true for another.
+
+    As many 0x02 as values between a 0x01 and the next 0x02 means that no name has a 0x02 in it. A regular expression
+    takes four times as long to say so.
+    """
+    values = pieces_between(properties, NAME_END, PROPERTY_END)
+    has_names = ~properties.startswith(NAME_END) & (occurrences(properties, PROPERTY_END + NAME_END) == 0)
+    has_values = occurrences(properties, NAME_END + PROPERTY_END) == 0
+    is_closed = properties.endswith(PROPERTY_END) & (occurrences(properties, PROPERTY_END) == values)
+    return F.coalesce(is_closed & has_names & has_values, F.lit(False))
 
 
 def _is_whole(piece: Column) -> Column:
