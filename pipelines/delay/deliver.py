@@ -8,6 +8,7 @@ settled, by its floors and by the rows it delivered.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
@@ -75,16 +76,14 @@ def plan_deliver(
     chunk = found.slice(0, limit)
     if not chunk.num_rows:
         return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
-    decided = with_rules(at, chunk).select("source_offset", "due_ms", "kind", "is_settled").toArrow()
-    unsettled = decided.filter(pc.invert(decided.column("is_settled")))
-    chosen = pa.table(
-        {"source_offset": unsettled.column("source_offset"), "order": unsettled.column("due_ms")}
-    )
+    columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
+    chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
+    left = with_rules(at, chunk).select("source_offset", F.col("due_ms").alias("order"), "is_settled")
     settings = at.store.settings
-    levels = settings.delay_levels_ms if _some_have_lists(at, unsettled) else None
+    levels = settings.delay_levels_ms if _some_have_lists(at, chunk) else None
     precision_ms = settings["timerPrecisionMs"]
     planned = plan_copies(
-        at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id
+        at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id, left
     )
     writes = list(planned.writes)
     stopped = None
@@ -98,7 +97,7 @@ def plan_deliver(
         {
             "delivered": by_purpose.get(DELIVER, 0),
             "hops": by_purpose.get(HOP, 0),
-            "skipped": decided.num_rows - sum(by_purpose.values()),
+            "skipped": planned.passed_over,
             "stopped": stopped,
         },
     )
@@ -245,15 +244,15 @@ def delivered_copies(
 ) -> DataFrame:
     """Copies of due rows: back in their topics (columns D and W of 0.5), or on to the next level of their list (3.4).
 
-    rows       rows of the log with `order`; the copy of one without REAL_TOPIC or REAL_QID has no purpose
+    rows       rows of the log with `order` and `is_settled`; the copy of a settled one, or of one without REAL_TOPIC or
+               REAL_QID, has no purpose
     levels_ms  how long each level waits; None: no row has a list
     """
     properties = F.col("properties")
     topic, queue_id = real_place(properties)
-    returning = rows.withColumns(
-        {"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)}
-    )
+    returning = rows.withColumns({"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)})
     has_place = F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
+    goes_on = ~F.col("is_settled") & has_place
     enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
@@ -263,7 +262,7 @@ def delivered_copies(
     back = F.when(F.col("topic") == TIMER_TOPIC, timed)
     if levels_ms is None:
         return copies_of(
-            returning.withColumn("purpose", F.when(has_place, DELIVER)),
+            returning.withColumn("purpose", F.when(goes_on, DELIVER)),
             {
                 "topic": F.col("real_topic"),
                 "queue_id": F.col("real_queue_id"),
@@ -277,7 +276,7 @@ def delivered_copies(
     rest = rest_of(F.col("left_levels"), F.col("hop"))
     hopping = delayed_properties(properties, level, rest, F.col("real_topic"), F.col("real_queue_id"))
     return copies_of(
-        steps.withColumn("purpose", F.when(has_place, F.when(is_hop, HOP).otherwise(DELIVER))),
+        steps.withColumn("purpose", F.when(goes_on, F.when(is_hop, HOP).otherwise(DELIVER))),
         {
             "topic": F.when(is_hop, SCHEDULE_TOPIC).otherwise(F.col("real_topic")),
             "queue_id": F.when(is_hop, level - 1).otherwise(F.col("real_queue_id")),

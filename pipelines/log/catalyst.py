@@ -29,9 +29,7 @@ def pieces_between(text: Column, opens: str, closes: str) -> Column:
     """How many pieces of a text stand between an `opens` and the next `closes` behind it, int; null where none does."""
     jvm = _jvm()
     marks = [jvm.literal(mark, jvm.java_string) for mark in (opens, closes)]
-    pieces = jvm.call(
-        jvm.string_utils, "substringsBetween", jvm.java_strings, jvm.java_text(text), *marks
-    )
+    pieces = jvm.call(jvm.string_utils, "substringsBetween", jvm.java_strings, jvm.java_text(text), *marks)
     return jvm.column(jvm.call(jvm.java_array, "getLength", jvm.integer, pieces))
 
 

@@ -54,11 +54,15 @@ PLACE = ("copy_offset", "copy_queue_offset")
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """Copies placed behind the head: the writes that append them, how many of each purpose, and the head after them."""
+    """Copies placed behind the head: the writes that append them, how many of each purpose, and the head after them.
+
+    passed_over  rows that were looked at and gave no copy
+    """
 
     writes: tuple[Write, ...]
     rows_by_purpose: Mapping[str, int]
     head: LogHead
+    passed_over: int = 0
 
 
 def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
@@ -115,12 +119,14 @@ def plan_copies(
     copy: Callable[[DataFrame], DataFrame],
     now_ms: int,
     append_id: str,
+    left: DataFrame | None = None,
 ) -> CopyPlan:
     """Append copies of `chosen` rows behind the head, in their `order`; a row that is not there any more has none.
 
     chosen  a row a copy: `source_offset` (int64), what was decided about it; at most COPIES_OF_AN_APPEND
     copy    from rows of the log joined with `chosen` to their copies, through `copies_of`; one without a purpose is not
             made
+    left    what is left of `chosen` once claims and rules are asked, with its columns; asked together with the copies
     """
     head = read_head(at)
     spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
@@ -130,24 +136,25 @@ def plan_copies(
     segment_bytes = at.store.settings.segment_bytes
     log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)
 
-    def copies(decided: pa.Table) -> DataFrame:
-        of_sources = spark.createDataFrame(decided).withColumnRenamed("source_offset", "physical_offset")
+    def copies(decided: DataFrame) -> DataFrame:
+        of_sources = decided.withColumnRenamed("source_offset", "physical_offset")
         return copy(log.join(F.broadcast(of_sources), "physical_offset"))
 
-    slim = (
-        copies(chosen)
+    looked_at = (
+        copies(spark.createDataFrame(chosen) if left is None else left)
         .select("source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose")
         .toArrow()
     )
-    slim = slim.filter(slim.column("purpose").is_valid())
+    slim = looked_at.filter(looked_at.column("purpose").is_valid())
+    passed_over = looked_at.num_rows - slim.num_rows
     if not slim.num_rows:
-        return CopyPlan((), {}, head)
+        return CopyPlan((), {}, head, passed_over)
     placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
     files = max(1, -(-copies_bytes // BYTES_OF_A_FILE))
     keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
     found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
-    placed_copies = copies(found)
+    placed_copies = copies(spark.createDataFrame(found))
     if not _lie_in_order(placed, spans, copies_bytes):
         placed_copies = _moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
     rows = _log_rows(placed_copies, after, segment_bytes, append_id)
@@ -158,7 +165,8 @@ def plan_copies(
     ):
         writes.append(bounds_write(at, after))
     counts = slim.column("purpose").value_counts().to_pylist()
-    return CopyPlan(tuple(writes), {count["values"]: count["counts"] for count in counts}, after)
+    rows_by_purpose = {count["values"]: count["counts"] for count in counts}
+    return CopyPlan(tuple(writes), rows_by_purpose, after, passed_over)
 
 
 def _placed(

@@ -117,7 +117,7 @@ def test_delivered_rows(imported: Store) -> None:
     made = copies(
         imported,
         pairs,
-        {"kind": "", "claim": "settle"},
+        {"kind": "", "claim": "settle", "is_settled": False},
         lambda log: delivered_copies(log, 1_795_245_999_999, levels, 1_000),
     )
     # When a broker's timer took the row up is its own affair.
