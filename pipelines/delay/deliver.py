@@ -32,7 +32,7 @@ from pipelines.log.properties import NAME_END, property_value, without
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
-from pipelines.store.progress import covered, progress_write, read_progress
+from pipelines.store.progress import progress_write, read_progress, remembered
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, MESSAGE_INDEX
@@ -104,8 +104,8 @@ def plan_deliver(
 
 
 def seen(at: Snapshot) -> Seen:
-    remembered = read_progress(at)
-    return Seen(remembered.get(SEEN_APPENDS, -1), remembered.get(SEEN_CLOCK, -(2**62)))
+    known = read_progress(at)
+    return Seen(known.get(SEEN_APPENDS, -1), known.get(SEEN_CLOCK, -(2**62)))
 
 
 def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
@@ -210,7 +210,7 @@ def delivered_before_import(
 
 def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     """Rows of which a later row of their real topic has the unique key, stored when they were due or later."""
-    followed = covered(at, MESSAGE_INDEX)
+    followed = remembered(at, MESSAGE_INDEX)
     entries = at.read(MESSAGE_INDEX).where(F.col("append_seq") <= followed)
     if followed < at.number(COMMITLOG):
         entries = entries.unionByName(

@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.store.progress import covered
+from pipelines.store.progress import remembered
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG
 
@@ -40,7 +40,7 @@ def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None
 
 def claims_taken(at: Snapshot) -> DataFrame:
     """Every claim up to the snapshot: the columns of `claims`."""
-    followed = covered(at, CLAIMS)
+    followed = remembered(at, CLAIMS)
     derived = at.read(CLAIMS)
     if followed >= at.number(COMMITLOG):
         return derived

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.log.encode import property_pair
 from pipelines.log.properties import property_value, without
-from pipelines.store.progress import covered
+from pipelines.store.progress import remembered
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, PARKED
@@ -114,7 +114,7 @@ def parked_messages(log: DataFrame) -> DataFrame:
 
 def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
     """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
-    followed = covered(at, PARKED)
+    followed = remembered(at, PARKED)
     derived = at.read(PARKED).where(condition)
     if followed >= at.number(COMMITLOG):
         return derived

@@ -11,6 +11,16 @@ from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
 
+def remembered(at: Snapshot, table: Table) -> int:
+    """An append of the log up to which a derived table has followed; it may be further on.
+
+    For those who read the table's rows up to it and the log's behind it, and want to know without asking the rows. What a
+    run wrote that ended before it recorded its progress is read from the log, until the next run.
+    """
+    known = read_progress(at).get(table.name)
+    return covered(at, table) if known is None else known
+
+
 def covered(at: Snapshot, table: Table) -> int:
     """The last append of the log that a derived table has followed; -1 before the first."""
     return covered_by_each(at)[table.name]
@@ -27,8 +37,8 @@ def covered_by_each(at: Snapshot) -> Mapping[str, int]:
 
 
 def _covered_by_each(at: Snapshot) -> Mapping[str, int]:
-    remembered = read_progress(at)
-    followed = {table.name: remembered.get(table.name, -1) for table in DERIVED}
+    known = read_progress(at)
+    followed = {table.name: known.get(table.name, -1) for table in DERIVED}
     behind = [table for table in DERIVED if followed[table.name] < at.number(COMMITLOG)]
     if behind:
         # The log grows more often than these tables, and what their rows say stays true.
