@@ -48,8 +48,7 @@ def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
     """All rows of a group: one a queue and client."""
 
     def find() -> Sequence[Row]:
-        rows = at.read(CONSUMER_OFFSETS).where(F.col("group") == group)
-        return rows.select(*CONSUMER_OFFSETS.names).collect()
+        return at.read_small(CONSUMER_OFFSETS, group=group).collect()
 
     return at.once(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
 

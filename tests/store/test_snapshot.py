@@ -1,0 +1,69 @@
+"""Small tables are read where their files lie: the same rows as Delta gives, of the version that is pinned."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from pipelines.consume.offsets import Reached, plan_commit
+from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
+from pipelines.store.progress import progress_write
+from pipelines.store.snapshot import PARTITIONS_READ, Snapshot
+from pipelines.store.store import Store
+from schemas import CONSUMER_OFFSETS, PROGRESS
+
+GROUPS = {
+    "one": ["T"],
+    "g|2%_-": ["T", "%RETRY%g|2%_-", "%DLQ%x"],
+    "wide": [f"T{number}" for number in range(PARTITIONS_READ + 1)],
+}
+
+
+def record(store: Store, group: str, topics: list[str], next_offset: int) -> None:
+    reached = [Reached((topic, queue_id), next_offset) for topic in topics for queue_id in range(2)]
+    commit(store, lambda at: plan_commit(at, group, "", reached, 1))
+
+
+def by_delta(at: Snapshot, group: str) -> list:
+    return sorted(at.read(CONSUMER_OFFSETS).where(F.col("group") == group).collect())
+
+
+@pytest.mark.quick
+def test_a_groups_partitions_are_read_as_delta_reads_them(store: Store) -> None:
+    for next_offset in (3, 4):  # the second time puts rows in the place of others
+        for group, topics in GROUPS.items():
+            record(store, group, topics, next_offset)
+    at = store.snapshot()
+    for group, topics in GROUPS.items():
+        rows = sorted(at.read_small(CONSUMER_OFFSETS, group=group).collect())
+        assert rows == by_delta(at, group)
+        assert [row.next_offset for row in rows] == [4] * 2 * len(topics)
+    assert at.read_small(CONSUMER_OFFSETS, group="nobody").collect() == []
+
+
+def test_a_pinned_version_is_read_whatever_came_after_it(store: Store) -> None:
+    record(store, "one", ["T"], 3)
+    before = store.snapshot()
+    before.version(CONSUMER_OFFSETS)
+    record(store, "one", ["T"], 7)
+    assert [row.next_offset for row in before.read_small(CONSUMER_OFFSETS, group="one").collect()] == [3, 3]
+    assert [
+        row.next_offset for row in store.snapshot().read_small(CONSUMER_OFFSETS, group="one").collect()
+    ] == [7, 7]
+
+
+def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], tmp_path: Path) -> None:
+    written = new_store()
+    commit(written, lambda at: Plan((progress_write(at, {"follower": 5}),)))
+    record(written, "one", ["T"], 3)
+    copied = Store(written.spark, str(tmp_path / "copied"))
+    shutil.copytree(written.uri, copied.uri)
+    for checksum in Path(copied.uri).rglob("*.crc"):
+        checksum.unlink()
+    at = copied.snapshot()
+    assert at._pin(PROGRESS).listed_files() is None
+    assert {row.follower: row.append_seq for row in at.rows(PROGRESS)} == {"follower": 5}
+    assert len(at.read_small(CONSUMER_OFFSETS, group="one").collect()) == 2
