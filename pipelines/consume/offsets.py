@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Row
-from pyspark.sql import functions as F
 
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
@@ -127,7 +126,7 @@ def _offset_writes(
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, tuple[int, int, int]]:
     """Of the queues that wait at a message: its offset, how often it has been tried, when it is due again."""
-    rows = at.read(IN_FLIGHT).where(F.col("group") == group).collect()  # at most a row a queue
+    rows = at.read_small(IN_FLIGHT, group=group).collect()  # at most a row a queue
     return {(row.topic, row.queue_id): (row.queue_offset, row.tries, row.due_ms) for row in rows}
 
 

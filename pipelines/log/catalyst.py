@@ -34,7 +34,7 @@ def pieces_between(text: Column, opens: str, closes: str) -> Column:
 
 
 def behind_last(text: Column, begins: str, ends: str) -> Column:
-    """What stands behind the last `begins` in a text, up to the next `ends`, string; empty without, null for null.
+    """What stands behind the last `begins` in a text, up to the next `ends`, string; null where that is nothing.
 
     As substring_index(substring_index(text, begins, -1), ends, 1) where the text begins with `ends`, in a third of the
     time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
@@ -43,7 +43,8 @@ def behind_last(text: Column, begins: str, ends: str) -> Column:
     first, last = jvm.literal(begins, jvm.java_string), jvm.literal(ends, jvm.java_string)
     behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, jvm.java_text(text), first)
     found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, behind, last)
-    return jvm.column(jvm.call(jvm.utf8_string, "fromString", jvm.spark_string, found))
+    something = jvm.call(jvm.strings, "emptyToNull", jvm.java_string, found)
+    return jvm.column(jvm.call(jvm.utf8_string, "fromString", jvm.spark_string, something))
 
 
 def _jvm() -> "_Jvm":
@@ -69,6 +70,7 @@ class _Jvm:
             return spark.util.Utils.classForName(name, True, False)
 
         self.string_utils = class_of("org.apache.commons.lang3.StringUtils")
+        self.strings = class_of("com.google.common.base.Strings")
         self.utf8_string = class_of("org.apache.spark.unsafe.types.UTF8String")
         self.java_array = class_of("java.lang.reflect.Array")
         self.java_string = types.ObjectType(class_of("java.lang.String"))

@@ -21,10 +21,10 @@ def property_value(properties: Column, name: str) -> Column:
     """
     begins = PROPERTY_END + name + NAME_END
     pieces = F.concat(F.lit(PROPERTY_END), properties)
-    last = behind_last(pieces, begins, PROPERTY_END)  # empty without the name too
+    last = behind_last(pieces, begins, PROPERTY_END)
     # A name without a value is no property: one before it may count.
     with_value = F.nullif(F.regexp_extract(pieces, rf"(?s)^.*\Q{begins}\E([^{PROPERTY_END}]+)", 1), F.lit(""))
-    return F.when(F.octet_length(last) > 0, last).when(occurrences(pieces, begins) > 0, with_value)
+    return F.coalesce(last, F.when(occurrences(pieces, begins) > 0, with_value))
 
 
 def properties_map(properties: Column) -> Column:
