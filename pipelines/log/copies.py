@@ -32,7 +32,7 @@ from schemas import COMMITLOG
 COPIES_OF_AN_APPEND = 1_000_000
 BYTES_OF_A_FILE = 128 * 1024 * 1024
 ROWS_BETWEEN_BOUNDS = 100_000
-# Of the bytes read, so many are copied at least where copies lie "beside each other".
+# Sources lie beside each other where at least this share of what is read is copied.
 DENSE = 0.5
 
 # What a copy takes over from its source unless it says otherwise.
