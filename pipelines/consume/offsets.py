@@ -47,7 +47,7 @@ def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
     """All rows of a group: one a queue and client."""
 
     def find() -> Sequence[Row]:
-        return at.read_small(CONSUMER_OFFSETS, group=group).collect()
+        return at.read_small(CONSUMER_OFFSETS, group=group).collect()  # a row a queue and client
 
     return at.once(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
 

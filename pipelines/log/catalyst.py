@@ -19,16 +19,16 @@ def hive_hash(value: Column) -> Column:
 def occurrences(text: Column, part: str) -> Column:
     """How often a part stands in a text, one behind the other, int; null for null."""
     jvm = _jvm()
-    looked_for = jvm.literal(part, jvm.java_string)
-    return jvm.column(
-        jvm.call(jvm.string_utils, "countMatches", jvm.integer, jvm.java_text(text), looked_for)
+    found = jvm.call(
+        jvm.string_utils, "countMatches", jvm.integer, jvm.java_text(text), jvm.java_literal(part)
     )
+    return jvm.column(found)
 
 
 def pieces_between(text: Column, opens: str, closes: str) -> Column:
     """How many pieces of a text stand between an `opens` and the next `closes` behind it, int; null where none does."""
     jvm = _jvm()
-    marks = [jvm.literal(mark, jvm.java_string) for mark in (opens, closes)]
+    marks = map(jvm.java_literal, (opens, closes))
     pieces = jvm.call(jvm.string_utils, "substringsBetween", jvm.java_strings, jvm.java_text(text), *marks)
     return jvm.column(jvm.call(jvm.java_array, "getLength", jvm.integer, pieces))
 
@@ -40,7 +40,7 @@ def behind_last(text: Column, begins: str, ends: str) -> Column:
     time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
     """
     jvm = _jvm()
-    first, last = jvm.literal(begins, jvm.java_string), jvm.literal(ends, jvm.java_string)
+    first, last = map(jvm.java_literal, (begins, ends))
     behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, jvm.java_text(text), first)
     found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, behind, last)
     something = jvm.call(jvm.strings, "emptyToNull", jvm.java_string, found)
@@ -62,7 +62,7 @@ class _Jvm:
         self._columns = spark.sql.classic.ExpressionUtils
         self._list_of, self._to_seq = jvm.java.util.List.of, jvm.PythonUtils.toSeq
         self._static_invoke, self._no_scalar = expressions.objects.StaticInvoke, jvm.scala.Option.empty()
-        self._invoke, self.literal = expressions.objects.Invoke, expressions.Literal
+        self._invoke, self._literal = expressions.objects.Invoke, expressions.Literal
         self.hive_hash = expressions.HiveHash
         self.nothing = self.arguments()
 
@@ -88,6 +88,9 @@ class _Jvm:
         return self._invoke(
             self.expression(text), "toString", self.java_string, self.nothing, self.nothing, *IS_A_FUNCTION
         )
+
+    def java_literal(self, text: str) -> Any:
+        return self._literal(text, self.java_string)
 
     def arguments(self, *expressions: Any) -> Any:
         return self._to_seq(self._list_of(*expressions))

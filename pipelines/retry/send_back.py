@@ -81,8 +81,8 @@ def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfi
         .select("asked.*")
     )
     generations = (
-        at.read(CONSUMER_OFFSETS)
-        .where((F.col("group") == group.group) & (F.col("client_id") == ""))
+        at.read_small(CONSUMER_OFFSETS, group=group.group)
+        .where(F.col("client_id") == "")
         .select("topic", "queue_id", "generation")
     )
     return decided(

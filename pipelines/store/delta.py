@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.store.jvm import hadoop_path, java_session, jvm
 
 # In a file's name: an address of its own, or what Spark would take for a pattern.
-NOT_BELOW = re.compile(r"\A/|:|[{}\[\]*?\\\\]")
+NOT_BELOW = re.compile(r"\A/|:|[{}\[\]*?\\]")
 
 
 @dataclass(frozen=True)
@@ -112,11 +112,9 @@ class DeltaSnapshot:
         Delta writes them there while they are few. To ask Delta itself takes it four Spark jobs on a version it has not
         read yet, half a second for a table of ten rows.
         """
-        checksum = self._snapshot.checksumOpt()
-        listed = checksum.get().allFiles() if checksum.isDefined() else None
-        if listed is None or not listed.isDefined():
+        files = self._in_checksum_file("allFiles")
+        if files is None:
             return None
-        files = [listed.get().apply(place) for place in range(listed.get().size())]
         names = [unquote(str(file.path())) for file in files]
         if any(NOT_BELOW.search(name) for name in names) or any(file.deletionVector() for file in files):
             return None
@@ -143,14 +141,17 @@ class DeltaSnapshot:
 
         Delta writes them there while they are a hundred at most.
         """
+        numbered = self._in_checksum_file("setTransactions")
+        return None if numbered is None else {each.appId(): each.version() for each in numbered}
+
+    def _in_checksum_file(self, field: str) -> list[Any] | None:
+        """A list in the version's checksum file; None where it has none, or there is no such file."""
         checksum = self._snapshot.checksumOpt()
-        known = checksum.get().setTransactions() if checksum.isDefined() else None
-        if known is None or not known.isDefined():
+        found = getattr(checksum.get(), field)() if checksum.isDefined() else None
+        if found is None or not found.isDefined():
             return None
-        numbered = known.get()
-        return {
-            numbered.apply(place).appId(): numbered.apply(place).version() for place in range(numbered.size())
-        }
+        listed = found.get()
+        return [listed.apply(place) for place in range(listed.size())]
 
 
 def _commit_info(version: int, lines: Iterator[str]) -> CommitInfo:
