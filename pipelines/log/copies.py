@@ -151,11 +151,11 @@ def plan_copies(
         return CopyPlan((), {}, head, passed_over)
     placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
-    files = max(1, -(-copies_bytes // BYTES_OF_A_FILE))
     keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
     found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
     placed_copies = copies(spark.createDataFrame(found))
     if not _lie_in_order(placed, spans, copies_bytes):
+        files = _files_of(copies_bytes, spark.sparkContext.defaultParallelism)
         placed_copies = _moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
     rows = _log_rows(placed_copies, after, segment_bytes, append_id)
     writes = [at.append(COMMITLOG, rows)]
@@ -173,7 +173,8 @@ def _placed(
     slim: pa.Table, head: LogHead, segment_bytes: int, store_timestamp: int
 ) -> tuple[pa.Table, LogHead]:
     """Where each copy goes, by (source_offset, rank), and the head after all of them."""
-    ordered = slim.sort_by([("order", "ascending"), ("source_offset", "ascending"), ("rank", "ascending")])
+    last_key_first = ("rank", "source_offset", "order")
+    ordered = slim.take(np.lexsort([slim.column(name).to_numpy() for name in last_key_first]))
     sizes = ordered.column("size_bytes").to_numpy().astype(np.int64)
     roll_rows, roll_offsets, next_offset = rolls(sizes, head.next_offset, segment_bytes)
     offsets = running_offsets(sizes, 0, roll_rows, roll_offsets)
@@ -217,6 +218,16 @@ def _lie_in_order(placed: pa.Table, spans: Sequence[Span], copies_bytes: int) ->
     read_bytes = sum(last - first for first, last in spans)
     is_much = copies_bytes > BYTES_OF_A_FILE and copies_bytes > read_bytes * DENSE
     return is_much and bool(np.all(np.diff(placed.column("source_offset").to_numpy()) > 0))
+
+
+def _files_of(copies_bytes: int, cores: int) -> int:
+    """How many files the copies fill; where they keep all cores busy, as many more as the last round has room for.
+
+    >>> _files_of(5 * BYTES_OF_A_FILE, 2), _files_of(5 * BYTES_OF_A_FILE, 100), _files_of(1, 2)
+    (6, 5, 1)
+    """
+    files = max(1, -(-copies_bytes // BYTES_OF_A_FILE))
+    return files if files < cores else -(-files // cores) * cores
 
 
 def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, files: int) -> DataFrame:
