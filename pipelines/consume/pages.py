@@ -99,7 +99,9 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
         spans: Sequence[Span] = spans_of_offsets(selected.column("physical_offset").to_numpy())
         largest_size = pc.max(selected.column("size_bytes")).as_py() or 0
         places = F.broadcast(at.store.spark.createDataFrame(selected.drop_columns("size_bytes")))
-        rows = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
+        found = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
+        # Said of both sides: of the log alone, Spark would ask it of every row before it looks which are found.
+        rows = found.where(F.when(F.col("queue").isNotNull(), selection.of_row()))
     else:
         offset = F.col("physical_offset")
         extents = entries.groupBy("segment").agg(
@@ -110,8 +112,7 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
         largest_size = max((row["largest"] for row in by_segment), default=0)
         rows = _in_ranges(
             at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
-        )
-    rows = rows.where(selection.of_row())
+        ).where(selection.of_row())
     taken = _sent_back(at, group, spans)
     if not taken.num_rows:
         return Page(parts, rows, largest_size)
