@@ -160,12 +160,16 @@ def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
 
 def _in_ranges(rows: DataFrame, parts: Sequence[Part]) -> DataFrame:
     """Rows of the log or of the consume queue that lie in the parts, with `queue` and `generation`."""
-    offset, queue = F.col("queue_offset"), F.lit(None).cast("int")
+    offset = F.col("queue_offset")
     topics = sorted({part.queue[0] for part in parts})
+    queues = []
     for topic in topics:
         places = {part.queue[1]: place for place, part in enumerate(parts) if part.queue[0] == topic}
         by_queue_id = _looked_up([places.get(queue_id) for queue_id in range(max(places) + 1)], "queue_id")
-        queue = F.when(F.col("topic") == topic, by_queue_id.cast("int")).otherwise(queue)
+        queues.append(by_queue_id.cast("int"))
+    queue = queues[0]  # no row is of another topic than these
+    for topic, of_topic in zip(topics[1:], queues[1:], strict=True):
+        queue = F.when(F.col("topic") == topic, of_topic).otherwise(queue)
     # Said of the columns alone, so that files and pages are skipped.
     somewhere = (
         F.col("topic").isin(*topics)

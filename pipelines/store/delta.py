@@ -127,6 +127,12 @@ class DeltaSnapshot:
     def file_count(self) -> int:
         return int(self._snapshot.numOfFiles())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the version's checksum file says that it has no files; False also where there is no such file."""
+        checksum = self._snapshot.checksumOpt()
+        return bool(checksum.isDefined()) and checksum.get().numFiles() == 0
+
     def number(self, app_id: str) -> int:
         """The last number committed under `app_id`; -1 before the first."""
         known = self._known_numbers

@@ -88,6 +88,10 @@ class Snapshot:
     def file_count(self, table: Table) -> int:
         return self._pin(table).file_count
 
+    def is_empty(self, table: Table) -> bool:
+        """Whether the table is known to have no rows, without a query."""
+        return self._pin(table).is_empty
+
     def once(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
         """What follows from these versions of tables and nothing else: found out once, for other snapshots too.
 
