@@ -43,9 +43,8 @@ def claims_taken(at: Snapshot) -> DataFrame:
     followed = remembered(at, CLAIMS)
     derived = at.read(CLAIMS)
     if at.is_empty(CLAIMS):
-        derived = derived.limit(
-            0
-        )  # Spark leaves it out, and what is joined to it; Delta would look for files
+        # Spark leaves it out, and what is joined to it; Delta would look for files.
+        derived = derived.limit(0)
     if followed >= at.number(COMMITLOG):
         return derived
     return derived.where(F.col("append_seq") <= followed).unionByName(

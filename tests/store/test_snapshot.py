@@ -55,6 +55,14 @@ def test_a_pinned_version_is_read_whatever_came_after_it(store: Store) -> None:
     ] == [7, 7]
 
 
+def test_only_a_table_that_is_known_to_have_no_rows_is_empty(store: Store) -> None:
+    before = store.snapshot()
+    assert before.is_empty(CONSUMER_OFFSETS)
+    record(store, "one", ["T"], 3)
+    assert before.is_empty(CONSUMER_OFFSETS), "the version that is pinned still has none"
+    assert not store.snapshot().is_empty(CONSUMER_OFFSETS)
+
+
 def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], tmp_path: Path) -> None:
     written = new_store()
     commit(written, lambda at: Plan((progress_write(at, {"follower": 5}),)))
