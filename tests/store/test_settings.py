@@ -126,7 +126,7 @@ def test_delay_levels(text, levels):
         ("", 1, ""),
     ],
 )
-def test_delay_levels_a_broker_would_not_start_with_are_refused(text, level, token):
+def test_vector_9_delay_levels_a_broker_would_not_start_with_are_refused(text, level, token):
     expected = f'whole numbers with a unit s, m, h or d, one space between them; level {level} is "{token}"'
     assert refusal(messageDelayLevel=text) == f'setting messageDelayLevel is "{text}"; expected {expected}'
 
