@@ -24,6 +24,9 @@ def listen(message):
     (DIRECTORY / f"handed-{{message.queue_id}}-{{message.queue_offset}}-{{os.getpid()}}").touch()
     while (DIRECTORY / "hold").exists():
         time.sleep(0.05)
+    return at_once(message)
+
+def at_once(message):
     number = int(message.body)
     return ConsumeStatus.RECONSUME_LATER if number % 3 == 0 else ConsumeStatus.CONSUME_SUCCESS
 """
@@ -45,16 +48,34 @@ class Group:
     def __init__(self, store: Life, directory: Path) -> None:
         self.store, self.directory = store, directory
         (directory / "listener_of_a_scene.py").write_text(LISTENER.format(directory=str(directory)))
-        store.put(B, *[{"topic": "T", "queue_id": n % 3, "body": str(n)} for n in range(MESSAGES)])
-        store.job("dispatch", B)
+        self.fill()
         self.arguments = ("--group", "g", "--topic", "T", "--listener", "listener_of_a_scene:listen")
 
-    def start(self, before: str = "") -> "subprocess.Popen[str]":
+    def fill(self) -> None:
+        """As many messages again, in three queues."""
+        self.store.put(B, *[{"topic": "T", "queue_id": n % 3, "body": str(n)} for n in range(MESSAGES)])
+        self.store.job("dispatch", B)
+
+    def start(self, before: str = "", *more: str) -> "subprocess.Popen[str]":
         path = f"import sys; sys.path.insert(0, {str(self.directory)!r})\n{before}"
-        return start("consume", "--store", self.store.store.uri, "--now", B, *self.arguments, before=path)
+        arguments = (*self.arguments, *more)
+        return start("consume", "--store", self.store.store.uri, "--now", B, *arguments, before=path)
 
     def run(self) -> dict[str, int]:
         return self.store.job("consume", B, *self.arguments).result
+
+    def wait_until_it_reads(self, process: "subprocess.Popen[str]") -> None:
+        deadline = time.monotonic() + 120
+        while not self.places():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def offsets(self) -> list[int | None]:
+        """Where the group goes on in each of the three queues."""
+        rows = self.store.store.consumer_offsets.where("topic = 'T'").collect()
+        offsets = {row.queue_id: row.next_offset for row in rows}
+        return [offsets.get(queue) for queue in range(3)]
 
     def places(self) -> set[str]:
         """Which messages have been handed over, by anyone."""
@@ -65,10 +86,7 @@ class Group:
         assert len(self.places()) == MESSAGES
         sources = [row.source_offset for row in self.store.rows() if row.purpose == "retry"]
         assert len(sources) == len(set(sources)) == MESSAGES // 3
-        offsets = {
-            (row.topic, row.queue_id): row.next_offset for row in self.store.store.consumer_offsets.collect()
-        }
-        assert [offsets["T", queue] for queue in range(3)] == [MESSAGES // 3] * 3
+        assert self.offsets() == [MESSAGES // 3] * 3
         self.store.expect_promises()
 
 
@@ -114,19 +132,35 @@ def test_two_runs_of_a_group_at_once_send_each_failure_back_once(group: Group) -
 def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
     (group.directory / "hold").touch()
     process = group.start()
-    deadline = time.monotonic() + 120
-    while not group.places():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    group.wait_until_it_reads(process)
     group.store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-offset", 1)
     os.remove(group.directory / "hold")
     status, said = end(process)
     assert status == 0, said
     assert "was reset while it was read" in said
-    assert all(
-        row.next_offset == 1 for row in group.store.store.consumer_offsets.where("queue_id < 3").collect()
-    )
+    assert group.offsets() == [1, 1, 1]
     assert not [row for row in group.store.rows() if row.purpose == "retry"]
     again = group.run()
     assert again["consumed"] + again["failed"] == MESSAGES - 3
+
+
+@pytest.mark.slow
+def test_a_client_that_lost_its_queues_moves_none_of_them_back(group: Group) -> None:
+    (group.directory / "hold").touch()
+    alone = group.start("", "--clients", "a", "--client-id", "a")
+    group.wait_until_it_reads(alone)
+    # While it is busy another one joins, gets the last queue and reads it, and what has come since.
+    group.fill()
+    joined = (*group.arguments[:-1], "listener_of_a_scene:at_once", "--clients", "a,b", "--client-id", "b")
+    counts = group.store.job("consume", B, *joined).result
+    assert counts["consumed"] + counts["failed"] == 2 * MESSAGES // 3
+    assert group.offsets() == [None, None, 2 * MESSAGES // 3]
+    os.remove(group.directory / "hold")
+    status, said = end(alone)
+    assert status == 0, said
+    assert group.offsets() == [MESSAGES // 3, MESSAGES // 3, 2 * MESSAGES // 3]
+    rest = group.run()
+    assert rest["consumed"] + rest["failed"] == 2 * MESSAGES // 3
+    sources = [row.source_offset for row in group.store.rows() if row.purpose == "retry"]
+    assert len(sources) == len(set(sources)) == 2 * MESSAGES // 3, "each failure is on its way back once"
+    group.store.expect_promises()
