@@ -130,8 +130,8 @@ class DeltaSnapshot:
     @property
     def is_empty(self) -> bool:
         """Whether the version's checksum file says that it has no files; False also where there is no such file."""
-        checksum = self._snapshot.checksumOpt()
-        return bool(checksum.isDefined()) and checksum.get().numFiles() == 0
+        checksum = self._checksum_file
+        return checksum is not None and checksum.numFiles() == 0
 
     def number(self, app_id: str) -> int:
         """The last number committed under `app_id`; -1 before the first."""
@@ -150,10 +150,16 @@ class DeltaSnapshot:
         numbered = self._in_checksum_file("setTransactions")
         return None if numbered is None else {each.appId(): each.version() for each in numbered}
 
+    @property
+    def _checksum_file(self) -> Any:
+        """What the version's checksum file says; None where there is no such file."""
+        checksum = self._snapshot.checksumOpt()
+        return checksum.get() if checksum.isDefined() else None
+
     def _in_checksum_file(self, field: str) -> list[Any] | None:
         """A list in the version's checksum file; None where it has none, or there is no such file."""
-        checksum = self._snapshot.checksumOpt()
-        found = getattr(checksum.get(), field)() if checksum.isDefined() else None
+        checksum = self._checksum_file
+        found = None if checksum is None else getattr(checksum, field)()
         if found is None or not found.isDefined():
             return None
         listed = found.get()

@@ -128,6 +128,7 @@ REFUSED = {
     "queue no number": ({"topic": "T", "body": "", "queue_id": "x"}, "queue_id is x; expected a whole number"),
     "sharding key": ({"topic": "T", "body": "", "sharding_key": 1.5}, "sharding_key: expected a string or a whole"),
     "host": ({"topic": "T", "body": "", "born_host": "nowhere"}, "born_host is nowhere; expected ip:port"),
+    "transaction bits": ({"topic": "T", "body": "", "sys_flag": 4}, "sys_flag has transaction bits"),
     # Vector 5 of docs/rocketmq/delay-retry-transaction.md 9, which a broker would take: here an end says what is committed.
     "prepared": ({"topic": "T", "body": "", "sys_flag": 4, "delay_level": 1}, "sys_flag has transaction bits"),
     "committed": ({"topic": "T", "body": "", "sys_flag": 8, "delay_level": 1}, "sys_flag has transaction bits"),

@@ -24,9 +24,9 @@ def start(*arguments: object, before: str = "") -> subprocess.Popen[str]:
     )
 
 
-def wait_for(process: subprocess.Popen[str], happens: "Path", count: int) -> None:
-    """Return once `count` files match, or the process has ended, or three minutes later."""
-    deadline = time.monotonic() + 180
+def wait_for(process: subprocess.Popen[str], happens: "Path", count: int, seconds: float = 180) -> None:
+    """Return once `count` files match, or the process has ended, or so many seconds later."""
+    deadline = time.monotonic() + seconds
     while len(list(happens.parent.glob(happens.name))) < count:
         if process.poll() is not None or time.monotonic() > deadline:
             break

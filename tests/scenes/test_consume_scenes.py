@@ -2,14 +2,13 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.life import B, Life
-from tests.scenes.processes import end, kill_when, start
+from tests.scenes.processes import end, kill_when, start, wait_for
 
 MESSAGES = 12
 
@@ -65,11 +64,9 @@ class Group:
         return self.store.job("consume", B, *self.arguments).result
 
     def wait_until_it_reads(self, process: "subprocess.Popen[str]") -> None:
-        deadline = time.monotonic() + 120
-        while not self.places():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_for(process, self.directory / "handed-*", 1, seconds=120)
+        assert process.poll() is None
+        assert self.places()
 
     def offsets(self) -> list[int | None]:
         """Where the group goes on in each of the three queues."""
@@ -139,6 +136,9 @@ def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
     assert status == 0, said
     assert "was reset while it was read" in said
     assert group.offsets() == [1, 1, 1]
+    assert all(
+        row.next_offset == 1 for row in group.store.store.consumer_offsets.where("queue_id < 3").collect()
+    )
     assert not [row for row in group.store.rows() if row.purpose == "retry"]
     again = group.run()
     assert again["consumed"] + again["failed"] == MESSAGES - 3
