@@ -4,10 +4,12 @@
 
 Messages of 300 bytes with UNIQ_KEY, TAGS and KEYS in 20 topics of 8 queues, evenly, and again with 90 % in one queue. Beside
 each figure: a naive dispatch (two scans with regular expressions, rows where they come), and a plain Delta copy of the
-finished rows, neither parsed nor sorted.
+finished rows, neither parsed nor sorted; in turns, since a machine's speed drifts, and the medians of them.
 """
 
 import argparse
+import shutil
+import statistics
 import sys
 import tempfile
 from collections.abc import Callable
@@ -23,6 +25,7 @@ TOPICS, QUEUES, BODY_BYTES = 20, 8, 300
 # Records lie this far apart: 300 bytes of body, about 110 of properties, 100 of the rest.
 RECORD_BYTES = 512
 APPENDS = 8
+ROUNDS = 7
 
 
 def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, segment_bytes: int) -> Any:
@@ -124,10 +127,21 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
 
     print(f"\n{messages:,} messages, {'90 % in one queue' if is_hot else '160 even queues'}")
 
-    def new_store(name: str) -> Store:
-        made = Store.create(spark, f"{work}/{name}_{is_hot}")
-        append(made, messages, APPENDS, is_hot)
-        return made
+    log_only = Store.create(spark, f"{work}/log_{is_hot}")
+    append(log_only, messages, APPENDS, is_hot)
+
+    def dispatched(name: str) -> tuple[Store, Callable[[], object]]:
+        """A copy of the store, and what dispatches it."""
+        shutil.rmtree(work / name, ignore_errors=True)
+        shutil.copytree(f"{work}/log_{is_hot}", work / name)
+        copied = Store.open(spark, f"{work}/{name}")
+
+        def dispatch() -> None:
+            counts = commit(copied, plan_dispatch).counts
+            if (counts[CONSUME_QUEUE.name], counts[MESSAGE_INDEX.name]) != (messages, 2 * messages):
+                raise AssertionError(f"{messages} messages were to be dispatched: {counts}")
+
+        return copied, dispatch
 
     def line(what: str, work: Callable[[], object], times: int = 1) -> float:
         for _ in range(times):
@@ -147,14 +161,21 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
                 f"{work}/copy_{table.name}_{is_hot}"
             )
 
-    stores = [new_store(name) for name in ("first", "warm")]
-    for what, store in zip(("dispatch, the first here", "dispatch, warm"), stores, strict=True):
-        warm = line(what, lambda store=store: commit(store, plan_dispatch))
-    naive = line("naive dispatch, warm", lambda: write_naively(store.commitlog, f"{work}/naive"), times=2)
-    plain = line("plain Delta copy of both tables, warm", copy, times=2)
+    store, dispatch = dispatched(f"first_{is_hot}")
+    line("dispatch, the first here", dispatch)
+    turns: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for what, start in (
+            ("dispatch", dispatched("again")[1]),
+            ("naive dispatch", lambda: write_naively(store.commitlog, f"{work}/naive")),
+            ("plain Delta copy of both tables", copy),
+        ):
+            turns.setdefault(what, []).append(line(what, start))
+    warm, naive, plain = (statistics.median(seconds) for seconds in turns.values())
     print(
-        f"  warm dispatch has {naive / warm:.2f} of the naive one's speed and {plain / warm:.2f} of the copy's; where its "
-        "time goes, stage by stage, warm:"
+        f"  medians of {ROUNDS} rounds: dispatch {messages / warm:,.0f} messages/s, the naive one "
+        f"{messages / naive:,.0f}, the copy {messages / plain:,.0f}: {naive / warm:.2f} of the naive one's speed and "
+        f"{plain / warm:.2f} of the copy's; where its time goes, stage by stage, warm:"
     )
     log, levels = store.commitlog, store.settings.delay_levels_ms
     slim = log.select(

@@ -53,6 +53,7 @@ from pipelines.retry.send_back import plan_group_topics
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import as_messages
+from schemas import CONSUMER_OFFSETS
 
 SUSPEND_MS = 1_000
 # Kinds of errors a run's result names.
@@ -165,6 +166,8 @@ class Reader:
     def read(self) -> None:
         """Hand over what the queues hold now, record how far it came, and send back what failed."""
         at = self.run.store.snapshot()
+        if self.asked.offsets_file is None:
+            at.will_write(CONSUMER_OFFSETS)
         bounds = read_queues(at, self.queues)
         ends = {queue: each.max_offset for queue, each in bounds.items()}
         known = self._known(at)

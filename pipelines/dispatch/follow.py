@@ -16,7 +16,7 @@ from pipelines.dispatch.entries import (
     is_indexed,
     message_index_entries,
 )
-from pipelines.dispatch.layout import QueueSpan, in_hash_order, in_order_of, in_queue_order
+from pipelines.dispatch.layout import in_hash_order, in_order_of, in_queue_order
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
@@ -41,9 +41,8 @@ KEYS_OF_A_MESSAGE = 2
 
 @dataclass(frozen=True)
 class NewRows:
-    """What some appends of the log hold: the part of each queue, and how many rows become what; a few bytes a queue."""
+    """How many rows of some appends of the log become what."""
 
-    queues: tuple[QueueSpan, ...]
     entries: int
     indexed: int
     parked: int
@@ -69,34 +68,24 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
         behind: Sequence[Table] = DERIVED
     else:
         behind = [table for table in DERIVED if followed[table.name] < last_append]
+        at.will_write(*behind[:1])  # the others are foreseen by the plan
         writes = _new_rows_of(at, behind, followed)
     result = {"dispatched_to": read_head(at).next_offset}
     if not behind:
         return Plan((), result)
-    return Plan((*writes, progress_write(at, {table.name: last_append for table in behind})), result)
+    progress = progress_write(at, {table.name: last_append for table in behind})
+    return Plan((*writes, progress), result, side_by_side=len(writes))
 
 
 def survey(log: DataFrame) -> NewRows:
     """Count log rows by what becomes of them, without reading properties."""
-    offset = F.when(has_queue_entry(), F.col("queue_offset"))
-    by_queue = log.groupBy("topic", "queue_id").agg(
-        F.min(offset).alias("least"),
-        F.max(offset).alias("greatest"),
-        F.count(offset).alias("entries"),
+    found = log.select(
+        F.count_if(has_queue_entry()).alias("entries"),
         F.count_if(is_indexed()).alias("indexed"),
         F.count("due_ms").alias("parked"),
         F.count("claim").alias("claims"),
-    )
-    found = by_queue.collect()
-    return NewRows(
-        tuple(
-            QueueSpan(row.topic, row.queue_id, row.least, row.greatest + 1) for row in found if row.entries
-        ),
-        sum(row.entries for row in found),
-        sum(row.indexed for row in found),
-        sum(row.parked for row in found),
-        sum(row.claims for row in found),
-    )
+    ).collect()[0]
+    return NewRows(found.entries, found.indexed, found.parked, found.claims)
 
 
 def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, int]) -> list[Write]:
@@ -116,14 +105,20 @@ def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[
     levels = at.store.settings.delay_levels_ms
     rows: dict[str, tuple[Callable[[], DataFrame], int]] = {
         CONSUME_QUEUE.name: (
-            lambda: in_queue_order(consume_queue_entries(log, levels), new.queues, new.entries),
+            lambda: in_queue_order(consume_queue_entries(log, levels), new.entries, are_new=True),
             new.entries,
         ),
         MESSAGE_INDEX.name: (
-            lambda: in_hash_order(message_index_entries(log), new.indexed * KEYS_OF_A_MESSAGE),
+            lambda: in_hash_order(message_index_entries(log), new.indexed * KEYS_OF_A_MESSAGE, are_new=True),
             new.indexed,
         ),
-        PARKED.name: (lambda: in_order_of(parked_messages(log), new.parked, "kind", "due_ms"), new.parked),
-        CLAIMS.name: (lambda: in_order_of(claims_of(log), new.claims, "source_offset"), new.claims),
+        PARKED.name: (
+            lambda: in_order_of(parked_messages(log), new.parked, "kind", "due_ms", are_new=True),
+            new.parked,
+        ),
+        CLAIMS.name: (
+            lambda: in_order_of(claims_of(log), new.claims, "source_offset", are_new=True),
+            new.claims,
+        ),
     }
     return [(table, rows[table.name][0](), rows[table.name][1]) for table in tables]

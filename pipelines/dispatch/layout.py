@@ -4,7 +4,7 @@ A **run** is the files of one commit: rows of neighbouring appends, sorted into 
 a run's files holds a page is told by the least and greatest values that Delta keeps for every file.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -17,6 +17,10 @@ from schemas import CLAIMS, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Table
 ROWS_PER_FILE = 1_000_000
 # As many rows are sorted by one task faster than they are moved to several.
 ROWS_OF_ONE_TASK = 100_000
+# Of the log's new rows as many are sorted where they are read, by so many tasks at most. A file then has something of every
+# queue and every hash, and a reader opens all of a run instead of one; the next merge puts them in order.
+NEW_ROWS_UNMOVED = 4_000_000
+FILES_UNMOVED = 4
 
 
 @dataclass(frozen=True)
@@ -38,20 +42,21 @@ def file_count(rows: int) -> int:
     return max(1, -(-rows // ROWS_PER_FILE))
 
 
-def in_queue_order(entries: DataFrame, queues: Sequence[QueueSpan], rows: int) -> DataFrame:
+def in_queue_order(entries: DataFrame, rows: int, are_new: bool = False) -> DataFrame:
     """Consume queue entries sorted by (topic, queue_id, queue_offset) into files of equal size.
 
     entries  rows of `consume_queue`
-    queues   the span of every queue they belong to
     rows     how many they are, about
+    are_new  they are read from the log, and may stay in the tasks that read them
 
-    A queue has no gaps, so the spans tell every entry its place among all: files are equal however uneven the queues,
-    nothing is sampled, and one long is sorted by instead of three columns.
+    A queue has no gaps, so the spans of all tell every entry its place among all: files are equal however uneven the
+    queues, nothing is sampled, and one long is sorted by instead of three columns.
     """
-    if rows <= ROWS_OF_ONE_TASK:
-        return entries.coalesce(1).sortWithinPartitions("topic", "queue_id", "queue_offset")
+    tasks = _tasks_that_read(entries, rows, are_new)
+    if tasks:
+        return entries.coalesce(tasks).sortWithinPartitions("topic", "queue_id", "queue_offset")
     starts, places = [], 0
-    for queue in sorted(queues, key=lambda queue: (queue.topic.encode(), queue.queue_id)):
+    for queue in sorted(queue_spans(entries), key=lambda queue: (queue.topic.encode(), queue.queue_id)):
         starts.append((queue.topic, queue.queue_id, places - queue.from_offset))
         places += queue.entries
     queue_starts = entries.sparkSession.createDataFrame(starts, _QUEUE_STARTS)
@@ -75,20 +80,31 @@ _QUEUE_STARTS = t.StructType(
 )
 
 
-def in_hash_order(entries: DataFrame, rows: int) -> DataFrame:
+def in_hash_order(entries: DataFrame, rows: int, are_new: bool = False) -> DataFrame:
     """Index entries sorted by key_hash into files of equal size: hashes spread evenly over [0, 2^31)."""
-    if rows <= ROWS_OF_ONE_TASK:
-        return entries.coalesce(1).sortWithinPartitions("key_hash")
+    tasks = _tasks_that_read(entries, rows, are_new)
+    if tasks:
+        return entries.coalesce(tasks).sortWithinPartitions("key_hash")
     files = file_count(rows)
     file = F.shiftright(F.col("key_hash").cast("long") * files, 31).cast("int")
     return entries.repartitionById(files, file).sortWithinPartitions("key_hash")
 
 
-def in_order_of(rows: DataFrame, count: int, *columns: str) -> DataFrame:
+def in_order_of(rows: DataFrame, count: int, *columns: str, are_new: bool = False) -> DataFrame:
     """Rows sorted by `columns` into files of about equal size."""
-    if count <= ROWS_OF_ONE_TASK:
-        return rows.coalesce(1).sortWithinPartitions(*columns)
+    tasks = _tasks_that_read(rows, count, are_new)
+    if tasks:
+        return rows.coalesce(tasks).sortWithinPartitions(*columns)
     return rows.repartitionByRange(file_count(count), *columns).sortWithinPartitions(*columns)
+
+
+def _tasks_that_read(rows: DataFrame, count: int, are_new: bool) -> int:
+    """How many tasks read, sort and write rows without moving them; 0 where each is moved to the task it belongs to."""
+    if count <= ROWS_OF_ONE_TASK:
+        return 1
+    if are_new and count <= NEW_ROWS_UNMOVED:
+        return min(rows.sparkSession.sparkContext.defaultParallelism, FILES_UNMOVED)
+    return 0
 
 
 def queue_spans(entries: DataFrame) -> list[QueueSpan]:
@@ -102,13 +118,11 @@ def queue_spans(entries: DataFrame) -> list[QueueSpan]:
 
 def arranged(table: Table, rows: DataFrame, count: int) -> DataFrame:
     """Rows of a derived table, `count` of them, as one run."""
-    if table is CONSUME_QUEUE:
-        queues = queue_spans(rows) if count > ROWS_OF_ONE_TASK else []
-        return in_queue_order(rows, queues, count)
     return _ARRANGED[table.name](rows, count)
 
 
 _ARRANGED: dict[str, Callable[[DataFrame, int], DataFrame]] = {
+    CONSUME_QUEUE.name: in_queue_order,
     MESSAGE_INDEX.name: in_hash_order,
     PARKED.name: lambda rows, count: in_order_of(rows, count, "kind", "due_ms"),
     CLAIMS.name: lambda rows, count: in_order_of(rows, count, "source_offset"),

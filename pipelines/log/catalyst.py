@@ -10,10 +10,22 @@ from pyspark.sql import Column
 IS_A_FUNCTION = (True, True, True)
 
 
-def hive_hash(value: Column) -> Column:
-    """The hash of Hive's buckets, int: h = 31 * h + unit over the bytes of a string or the elements of an array."""
+def hive_hash(text: Column) -> Column:
+    """The hash of Hive's buckets, int: h = 31 * h + byte over the bytes of a string; 0 for null."""
     jvm = _jvm()
-    return jvm.column(jvm.hive_hash(jvm.arguments(jvm.expression(value))))
+    return jvm.column(jvm.hive_hash(jvm.arguments(jvm.expression(text))))
+
+
+def string_hash(text: Column) -> Column:
+    """String.hashCode of a text, int; null for null."""
+    jvm = _jvm()
+    return jvm.column(jvm.method(jvm.java_text(text), "hashCode", jvm.integer))
+
+
+def is_ascii(text: Column) -> Column:
+    """Whether a text has no character beyond ASCII; null for null. To compare its lengths, as one does in SQL, is dearer."""
+    jvm = _jvm()
+    return jvm.column(jvm.method(jvm.expression(text), "isFullAscii", jvm.boolean))
 
 
 def occurrences(text: Column, part: str) -> Column:
@@ -75,6 +87,7 @@ class _Jvm:
         self.java_array = class_of("java.lang.reflect.Array")
         self.java_string = types.ObjectType(class_of("java.lang.String"))
         self.java_strings = types.ObjectType(class_of("[Ljava.lang.String;"))
+        self.boolean = types.DataType.fromJson('"boolean"')
         self.integer = types.DataType.fromJson('"integer"')
         self.spark_string = types.DataType.fromJson('"string"')
 
@@ -84,10 +97,12 @@ class _Jvm:
     def column(self, expression: Any) -> Column:
         return Column(self._columns.column(expression))
 
+    def method(self, owner: Any, name: str, returns: Any) -> Any:
+        """A call of an object's method without arguments."""
+        return self._invoke(owner, name, returns, self.nothing, self.nothing, *IS_A_FUNCTION)
+
     def java_text(self, text: Column) -> Any:
-        return self._invoke(
-            self.expression(text), "toString", self.java_string, self.nothing, self.nothing, *IS_A_FUNCTION
-        )
+        return self.method(self.expression(text), "toString", self.java_string)
 
     def java_literal(self, text: str) -> Any:
         return self._literal(text, self.java_string)

@@ -1,20 +1,19 @@
 """Java's String.hashCode of string columns, computed where the rows are.
 
-Spark has the same sum inside, for Hive's buckets: h = 31 * h + unit, over the bytes of a string or the elements of an
-array. The bytes of an ASCII string are its UTF-16 units; any other string is first spelled out as an array of them.
-Nothing crosses to Python: 2 M strings of 45 characters take well under a second of one core.
+Spark has the same sum inside, for Hive's buckets: h = 31 * h + unit, over the bytes of a string. The bytes of an ASCII
+string are its UTF-16 units; any other string is made one of Java's, which is asked itself. Nothing crosses to Python, and
+Spark compiles both into the code that reads the rows, which it does not with a lambda of SQL.
 """
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import hive_hash
+from pipelines.log.catalyst import hive_hash, is_ascii, string_hash
 
 
 def java_hash(text: Column) -> Column:
     """String.hashCode of `text`, int; null for null (docs/rocketmq/store.md, conventions)."""
-    is_ascii = F.octet_length(text) == F.length(text)
-    return F.when(is_ascii, hive_hash(text)).when(text.isNotNull(), hive_hash(_utf16_units(text)))
+    return F.when(is_ascii(text), hive_hash(text)).otherwise(string_hash(text))
 
 
 def java_hash_of(text: str) -> int:
@@ -28,10 +27,3 @@ def java_hash_of(text: str) -> int:
     for high, low in zip(units[::2], units[1::2], strict=True):
         code = (31 * code + (high << 8 | low)) % 2**32
     return (code + 2**31) % 2**32 - 2**31
-
-
-def _utf16_units(text: Column) -> Column:
-    """The UTF-16 units of a string that is not empty, array<int>; a character beyond the 65,536 first has two."""
-    digits = F.hex(F.encode(text, "UTF-16BE"))  # four to a unit
-    first_digits = F.sequence(F.lit(1), F.length(digits), F.lit(4))
-    return F.transform(first_digits, lambda first: F.conv(digits.substr(first, F.lit(4)), 16, 10).cast("int"))

@@ -6,8 +6,10 @@ So a normal return proves nothing: a commit is ours when a version after the pla
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from delta.exceptions import DeltaConcurrentModificationException
@@ -73,22 +75,41 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
         reraise=True,
     ):
         with attempt:
-            committed.plan = planner(store.snapshot())
-            for write in committed.plan.writes:
-                _write(store, write, committed)
+            at = store.snapshot()
+            committed.plan = planner(at)
+            at.will_write(*(write.table for write in committed.plan.writes if write.number is not None))
+            for writes in committed.plan.in_turn:
+                _write(store, writes, committed)
     return committed
 
 
-def _write(store: Store, write: Write, committed: Committed) -> None:
+def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
+    """Make writes side by side; what became of one that was refused is raised when all have ended."""
+    with writing(store.spark, store.uri):
+        if len(writes) == 1:
+            outcomes = [_outcome(store, writes[0])]
+        else:
+            with ThreadPoolExecutor(len(writes)) as pool:
+                outcomes = list(pool.map(partial(_outcome, store), writes))
+    failures = []
+    for write, outcome in zip(writes, outcomes, strict=True):
+        name = write.table.name
+        if isinstance(outcome, CommitInfo):
+            committed.counts[name] = committed.counts.get(name, 0) + outcome.rows
+        elif isinstance(outcome, HeadMoved) and write.may_lose:
+            log.debug("another writer has advanced %s", name)
+        else:
+            failures.append(outcome)
+    # A lost race is planned again, which must not hide what else went wrong.
+    for failure in sorted(failures, key=lambda failure: isinstance(failure, HeadMoved)):
+        raise failure
+
+
+def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
     try:
-        with writing(store.spark, store.uri):
-            info = _write_once(store, write)
-    except HeadMoved:
-        if not write.may_lose:
-            raise
-        log.debug("another writer has advanced %s", write.table.name)
-    else:
-        committed.counts[write.table.name] = committed.counts.get(write.table.name, 0) + info.rows
+        return _write_once(store, write)
+    except Exception as failure:
+        return failure
 
 
 def _write_once(store: Store, write: Write) -> CommitInfo:

@@ -1,6 +1,6 @@
 """What a run will write, worked out but not written."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,19 @@ class Write:
 
 @dataclass(frozen=True)
 class Plan:
-    """Writes in the order they are made, rows first and caches last, and what the run has to say about them."""
+    """Writes in the order they are made, rows first and caches last, and what the run has to say about them.
+
+    side_by_side  so many of the first writes are made at once: each of a table of its own, and none needs another
+    """
 
     writes: tuple[Write, ...] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
+    side_by_side: int = 0
+
+    @property
+    def in_turn(self) -> Iterator[Sequence[Write]]:
+        """The writes that are made at once, then one after the other."""
+        if self.side_by_side:
+            yield self.writes[: self.side_by_side]
+        for write in self.writes[self.side_by_side :]:
+            yield (write,)

@@ -1,6 +1,7 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,6 +26,9 @@ PARTITIONS_READ = 8
 # looking whether they have takes a tenth of the time of a query. The last answer is kept.
 _found: dict[tuple[str, ...], tuple[tuple[Any, ...], Any]] = {}
 
+# One table after another: cores are for the rows.
+_ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
+
 
 class Snapshot:
     """Tables of a store, each pinned to the version it had when the plan first asked for it.
@@ -44,6 +48,14 @@ class Snapshot:
     def number(self, table: Table, key: str = "") -> int:
         """The last commit number of the table (or of one key of it); -1 before the first commit."""
         return self._pin(table).number(app_id(table, key))
+
+    def will_write(self, *tables: Table) -> None:
+        """Pin tables that are about to be committed to; what Delta then asks of their logs is found out from now on.
+
+        Beside whatever the run does until it commits. What fails here fails there again, and is told there.
+        """
+        for table in tables:
+            _ahead.submit(self._pin(table).replay)
 
     def read(self, table: Table) -> DataFrame:
         """The rows of the table in the pinned version."""

@@ -2,7 +2,9 @@
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
@@ -167,6 +169,7 @@ def test_many_rows_lie_sorted_in_files_that_do_not_overlap(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
+    monkeypatch.setattr(layout, "NEW_ROWS_UNMOVED", 10)
     monkeypatch.setattr(layout, "ROWS_PER_FILE", 10)
     hot = [{"queue_id": 0, "queue_offset": place} for place in range(36)]
     cold = [{"queue_id": 1 + place, "queue_offset": 7} for place in range(4)]
@@ -182,6 +185,24 @@ def test_many_rows_lie_sorted_in_files_that_do_not_overlap(
     assert [place for places in in_files for place in places] == [(0, place) for place in range(36)] + [
         (1 + place, 7) for place in range(4)
     ]
+
+
+@pytest.mark.slow
+def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
+    for _ in range(4):  # a file of the log each
+        append(store, *[{**MESSAGE, "queue_id": number % 3, "queue_offset": number} for number in range(10)])
+    dispatch(store)
+    files = sorted(Path(store.uri, "consume_queue").glob("*.parquet"))
+    in_files = [pq.read_table(file, columns=["topic", "queue_id", "queue_offset"]) for file in files]
+    assert len(in_files) == 2
+    assert all(
+        rows.equals(rows.sort_by([(name, "ascending") for name in rows.schema.names])) for rows in in_files
+    )
+    assert len(list(Path(store.uri, "message_index").glob("*.parquet"))) == 2
+    assert offsets(store.consume_queue) == offsets(store.commitlog)
 
 
 def test_bodies_are_never_read(store: Store) -> None:
