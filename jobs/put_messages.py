@@ -120,6 +120,7 @@ def put_input(
         store.settings, run.now_ms, compress_over, compression, selector == "hash", python_selector
     )
     at = store.snapshot()
+    at.will_write(COMMITLOG)
     put = Put(
         run.spark, source, batch_id or source.digest, store.settings, read_topics(at), rules, split_batches
     )

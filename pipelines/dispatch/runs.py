@@ -1,8 +1,9 @@
 """Runs: the files that the commits of a derived table have left, and when they are merged.
 
-Reading a page or a key opens about one file of each run. Every dispatch adds a run, so the newest are merged when some
-have come, together with older ones that are not much larger: a row is written again a few times while its table grows
-tenfold, and a table has never more than a few small runs and a few large ones.
+Reading a page or a key opens about one file of each run, and up to four of one that was not merged yet. Every dispatch
+adds a run, so the newest are merged when some have come, together with older ones that are not much larger: a row is
+written again a few times while its table grows tenfold, and a table has never more than a few small runs and a few large
+ones.
 """
 
 import json

@@ -12,7 +12,7 @@ from pipelines.store.lock import writing
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import CUTS, PROGRESS
+from schemas import CUTS, EPOCHS, PROGRESS
 
 
 def cut(store: Store, append_seq: int) -> DataFrame:
@@ -103,6 +103,39 @@ def test_a_cache_may_lose_its_race_without_harm(store: Store) -> None:
     assert commit(store, write).counts == {"progress": 1}
     assert commit(store, lambda _: write(stale)).counts == {}
     assert store.progress.count() == 1
+
+
+@pytest.mark.slow
+def test_of_writes_side_by_side_one_may_come_second_and_the_others_stay(store: Store) -> None:
+    plans = 0
+
+    def planner(at: Snapshot) -> Plan:
+        nonlocal plans
+        plans += 1
+        cuts = next_cut(store)(at).writes
+        others = (at.append(EPOCHS, store.spark.createDataFrame([(plans, 0)], EPOCHS.columns)),)
+        if plans == 1:
+            commit(store, next_cut(store))  # another writer, between this plan and its writes
+        return Plan((*cuts, *others), side_by_side=2)
+
+    committed = commit(store, planner)
+    assert (plans, committed.lost_races) == (2, 1)
+    assert committed.counts == {"cuts": 1, "epochs": 2}
+    assert sorted(row.append_seq for row in store.cuts.collect()) == [0, 1]
+    assert sorted(row.epoch for row in store.epochs.collect()) == [1, 2]
+
+
+@pytest.mark.slow
+def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
+    stale = store.snapshot()
+    stale.number(CUTS)
+    commit(store, next_cut(store))
+    broken = stale.append(
+        EPOCHS, store.spark.sql("SELECT raise_error('no disk') AS epoch, 0L AS start_offset")
+    )
+    with pytest.raises(Exception, match="no disk"):
+        commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)), broken), side_by_side=2))
+    assert [row.append_seq for row in store.cuts.collect()] == [0]
 
 
 def test_keys_of_a_table_are_numbered_apart(store: Store) -> None:
