@@ -1,8 +1,8 @@
 """Where rows of a derived table lie in its files, so that a page of a queue or a key opens few of them.
 
 A **run** is the files of one commit: rows of neighbouring appends, sorted into files by what readers look for. Which of
-a run's files holds a page is told by the least and greatest values that Delta keeps for every file. Runs of new rows that
-are small beside a table are written in a hurry, each file sorted by itself; merging them cuts them into files by value.
+a run's files holds a page is told by the least and greatest values that Delta keeps for every file. Of a few million new
+rows each task sorts what it has read, into a file of its own; a merge cuts them into files by value.
 """
 
 from collections.abc import Callable
