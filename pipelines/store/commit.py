@@ -57,7 +57,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
     """Plan from a snapshot and write the plan; when another writer came first, plan again from the new head.
 
     The planner may be called several times and must not act on the world. A write that is refused leaves nothing; those
-    before it stay, and the next plan sees them.
+    before and beside it stay, and the next plan sees them.
 
     Raises HeadMoved when every attempt was lost.
     """
@@ -120,7 +120,6 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         .write.format("delta")
         .mode("append" if write.replace_where is None else "overwrite")
         .option("userMetadata", token)
-        .options(**write.options)
     )
     if write.number is not None:
         writer = writer.option("txnAppId", app_id(write.table, write.key)).option("txnVersion", write.number)

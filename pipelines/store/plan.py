@@ -21,7 +21,6 @@ class Write:
     replace_where  None adds the rows; a predicate puts them in the place of the rows it matches
     key            numbers the commits of this key apart from the rest of the table
     may_lose       another writer may come first and nothing is lost: caches
-    options        further options of Delta's or Parquet's writer
     """
 
     table: Table
@@ -31,7 +30,6 @@ class Write:
     replace_where: str | None = None
     key: str = ""
     may_lose: bool = False
-    options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def number(self) -> int | None:

@@ -1,6 +1,6 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -132,11 +132,10 @@ class Snapshot:
         where: str = "true",
         key: str = "",
         may_lose: bool = False,
-        options: Mapping[str, str] | None = None,
     ) -> Write:
         """A write that puts `rows` in the place of those that match `where` (all, unless said)."""
         number, version = self.number(table, key), self.version(table)
-        return Write(table, rows, number, version, where, key, may_lose, options or {})
+        return Write(table, rows, number, version, where, key, may_lose)
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:
