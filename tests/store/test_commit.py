@@ -131,7 +131,7 @@ def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
     stale.number(CUTS)
     commit(store, next_cut(store))
     broken = stale.append(
-        EPOCHS, store.spark.sql("SELECT raise_error('no disk') AS epoch, 0L AS start_offset")
+        EPOCHS, store.spark.sql("SELECT CAST('no disk' AS INT) AS epoch, 0L AS start_offset")
     )
     with pytest.raises(Exception, match="no disk"):
         commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)), broken), side_by_side=2))
