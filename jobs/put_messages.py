@@ -19,8 +19,7 @@ from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
     Appender,
     Put,
-    appended_rows,
-    appended_spans,
+    appended,
     expect_same_content,
     is_put_by,
 )
@@ -139,27 +138,26 @@ def put_input(
                 put.arrange(staging, python_selector, select)
                 put.rules = rules
                 _count(put)
-        return _put_counted(run, put, batch_id is not None, on_bad, hook)
+        if put.bad_rows and on_bad == "reject":
+            raise BadInput(_refusal(put))
+        return _put_counted(run, put, batch_id is not None, hook)
     finally:
         if put.source.is_staged:
             store.remove(staging)
 
 
-def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str, hook: Any) -> dict[str, Any]:
-    store, at = run.store, run.store.snapshot()
-    rejected = put.bad_rows
-    if rejected and on_bad == "reject":
-        raise BadInput(_refusal(put))
-    spans = appended_spans(at, put.batch_id)
-    already = appended_rows(at, put.batch_id) if spans else 0
+def _put_counted(run: Run, put: Put, has_own_id: bool, hook: Any) -> dict[str, Any]:
+    at = run.store.snapshot()
+    before = appended(at, put.batch_id)
+    spans, already = set(before), sum(before.values())
     if spans and has_own_id:
         expect_same_content(at, put, spans)
     if put.new_topics:
         run.commit(lambda at: plan_make_topics(at, put.new_topics))
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in put.new_topics)
         run.say(f"made on the fly: {made}")
-        put.topics = read_topics(store.snapshot())
-    if rejected:
+        put.topics = read_topics(run.store.snapshot())
+    if put.bad_rows:
         run.commit(put.plan_quarantine)
     if hook is not None and already < sum(piece.good_rows for piece in put.pieces):
         tell_before(put.given_rows(), hook)
@@ -170,7 +168,7 @@ def _put_counted(run: Run, put: Put, has_own_id: bool, on_bad: str, hook: Any) -
     return {
         "appended": counts["appended"],
         "already": already,
-        "rejected": rejected,
+        "rejected": put.bad_rows,
         **counts,
         "send_status": "SEND_OK",
         "batch_id": put.batch_id,

@@ -1,13 +1,17 @@
 """Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM."""
 
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 # Null for null, the same for the same: Spark may then work a call out once, and where it likes.
 IS_A_FUNCTION = (True, True, True)
+# Never null, and not to be worked out before the rows are there.
+IS_ASKED_LATER = (True, False, False)
 
 
 def hive_hash(text: Column) -> Column:
@@ -26,6 +30,17 @@ def is_ascii(text: Column) -> Column:
     """Whether a text has no character beyond ASCII; null for null. To compare its lengths, as one does in SQL, is dearer."""
     jvm = _jvm()
     return jvm.column(jvm.method(jvm.expression(text), "isFullAscii", jvm.boolean))
+
+
+def number_apart(number: int) -> Column:
+    """A number as a column, long, that is no part of the code Spark compiles.
+
+    For what is another one each time a query is made. F.lit writes numbers of up to 64 bits into the code, and a query over
+    millions of rows is then compiled anew each time, by Spark and, while its first rows wait, by the JVM.
+    """
+    jvm = _jvm()
+    as_decimal = jvm.expression(F.lit(Decimal(number)))  # an object, which the code is given
+    return jvm.column(jvm.method(as_decimal, "toLong", jvm.long, IS_ASKED_LATER))
 
 
 def occurrences(text: Column, part: str) -> Column:
@@ -87,6 +102,7 @@ class _Jvm:
         self.java_array = class_of("java.lang.reflect.Array")
         self.java_string = types.ObjectType(class_of("java.lang.String"))
         self.java_strings = types.ObjectType(class_of("[Ljava.lang.String;"))
+        self.long = types.DataType.fromJson('"long"')
         self.boolean = types.DataType.fromJson('"boolean"')
         self.integer = types.DataType.fromJson('"integer"')
         self.spark_string = types.DataType.fromJson('"string"')
@@ -97,9 +113,11 @@ class _Jvm:
     def column(self, expression: Any) -> Column:
         return Column(self._columns.column(expression))
 
-    def method(self, owner: Any, name: str, returns: Any) -> Any:
+    def method(
+        self, owner: Any, name: str, returns: Any, kind: tuple[bool, bool, bool] = IS_A_FUNCTION
+    ) -> Any:
         """A call of an object's method without arguments."""
-        return self._invoke(owner, name, returns, self.nothing, self.nothing, *IS_A_FUNCTION)
+        return self._invoke(owner, name, returns, self.nothing, self.nothing, *kind)
 
     def java_text(self, text: Column) -> Any:
         return self.method(self.expression(text), "toString", self.java_string)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.log.catalyst import number_apart
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
 from pipelines.log.encode import (
     BORN_HOST_IPV6,
@@ -240,14 +241,14 @@ def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, fi
 
 def _log_rows(copies: DataFrame, head: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
     """Rows of the commit log from copies with their places."""
-    store_timestamp = F.lit(head.last_store_timestamp)
+    store_timestamp = number_apart(head.last_store_timestamp)
     columns = {
         "segment": segment_of(F.col("copy_offset"), segment_bytes),
         "physical_offset": F.col("copy_offset"),
         "queue_offset": F.col("copy_queue_offset"),
         "body_crc": body_crc(F.col("body")),
         "store_timestamp": store_timestamp,
-        "append_seq": F.lit(head.append_seq),
+        "append_seq": number_apart(head.append_seq),
         "append_id": F.lit(append_id),
         "due_ms": F.coalesce(F.col("due_ms"), store_timestamp + F.col("due_after_ms")),
     }

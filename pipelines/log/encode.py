@@ -30,7 +30,7 @@ WIRE_FIXED_BYTES = 22
 def property_pair(name: str, value: Column) -> Column:
     """`name 0x01 value 0x02`, nothing where the value is null or empty (an empty value is not preserved)."""
     pair = F.concat(F.lit(name + NAME_SEPARATOR), value, F.lit(PROPERTY_SEPARATOR))
-    return F.when(F.length(value) > 0, pair).otherwise(F.lit(""))
+    return F.when(value != "", pair).otherwise(F.lit(""))
 
 
 def property_pairs(properties: Column) -> Column:

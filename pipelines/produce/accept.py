@@ -186,7 +186,7 @@ def _body(source: Input) -> Column:
 def _given_key(source: Input) -> Column | None:
     keys = []
     if "unique_key" in source.columns:
-        keys.append(F.when(F.length("unique_key") > 0, F.col("unique_key")))
+        keys.append(F.when(F.col("unique_key") != "", F.col("unique_key")))
     if "properties" in source.columns:
         keys.append(F.col("properties")["UNIQ_KEY"])
     return F.coalesce(*keys) if keys else None
@@ -252,7 +252,7 @@ def _stored_properties(source: Input) -> Column:
     if "keys" in source.columns:
         pairs.append(property_pair("KEYS", F.col("keys")))
     if "properties" in source.columns:
-        own = F.map_filter("properties", lambda name, value: (name != "UNIQ_KEY") & (F.length(value) > 0))
+        own = F.map_filter("properties", lambda name, value: (name != "UNIQ_KEY") & (value != ""))
         pairs.append(F.when(F.col("properties").isNull(), "").otherwise(property_pairs(own)))
     given = _given_key(source)
     if given is not None:

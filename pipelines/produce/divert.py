@@ -328,7 +328,7 @@ def _half_complaints(source: Input) -> list[Column]:
     """A half message names the group that ends it, and cannot wait for a time as well (2.6, 5.1)."""
     groups = []
     if "producer_group" in source.columns:
-        groups.append(F.when(F.length("producer_group") > 0, F.col("producer_group")))
+        groups.append(F.when(F.col("producer_group") != "", F.col("producer_group")))
     if "properties_raw" in source.columns:
         groups.append(property_value(F.col("properties_raw"), "PGROUP"))
     group = F.coalesce(*groups) if groups else F.lit(None).cast("string")

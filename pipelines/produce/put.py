@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.log.arrow import BYTES_OF_A_BATCH, NO_LIMIT
+from pipelines.log.catalyst import number_apart
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
@@ -271,15 +272,13 @@ class Put:
         """Rows of the commit log for a placement."""
         has = self.source.columns.__contains__
         unique_key = F.upper(F.md5(F.concat(F.lit(f"{self.batch_id}:"), F.col("place").cast("string"))))
-        store_timestamp = F.lit(placement.head.last_store_timestamp)
+        store_timestamp, now = number_apart(placement.head.last_store_timestamp), number_apart(now_ms)
         columns = {
             "segment": segment_of(F.col("physical_offset"), self.settings.segment_bytes),
             "flag": F.coalesce(F.col("flag"), F.lit(0)) if has("flag") else F.lit(0),
             "sys_flag": F.col("stored_sys_flag"),
             "body_crc": body_crc(F.col("stored_body")),
-            "born_timestamp": F.coalesce(F.col("born_timestamp"), F.lit(now_ms))
-            if has("born_timestamp")
-            else F.lit(now_ms),
+            "born_timestamp": F.coalesce(F.col("born_timestamp"), now) if has("born_timestamp") else now,
             "born_host": F.col("stored_born_host"),
             "store_timestamp": store_timestamp,
             "store_host": F.lit(self.settings.store_host),
@@ -287,7 +286,7 @@ class Put:
             "prepared_transaction_offset": F.lit(0),
             "body": F.col("stored_body"),
             "properties": final_properties(self.source, unique_key),
-            "append_seq": F.lit(placement.head.append_seq),
+            "append_seq": number_apart(placement.head.append_seq),
             "append_id": F.lit(f"{self.batch_id}:{placement.from_place}-{placement.to_place}"),
             **{
                 name: F.lit(None) for name in ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
@@ -408,7 +407,7 @@ class Appender:
             return self._known
         number, done = self._found
         if number != at.number(COMMITLOG):
-            done = appended_spans(at, self.put.batch_id)
+            done = set(appended(at, self.put.batch_id))
         return read_head(at), done
 
     def appended(self, placement: Placement) -> None:
@@ -423,25 +422,18 @@ def is_put_by(batch_id: str) -> Column:
     return (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
 
 
-def appended_spans(at: Snapshot, batch_id: str) -> set[tuple[int, int]]:
-    """Rows of the input that appends of this batch id have put: half-open spans."""
-    return {span for span, _ in _appended(at, batch_id)}
+def appended(at: Snapshot, batch_id: str) -> dict[tuple[int, int], int]:
+    """What appends of this batch id have put: half-open span of rows of the input -> rows of the log.
 
-
-def appended_rows(at: Snapshot, batch_id: str) -> int:
-    """Rows of the log that appends of this batch id have put."""
-    return sum(rows for _, rows in _appended(at, batch_id))
-
-
-def _appended(at: Snapshot, batch_id: str) -> list[tuple[tuple[int, int], int]]:
-    """(span, rows of the log) of each append; the files' statistics tell which files have such rows."""
+    The files' statistics tell which files have such rows.
+    """
     # A row an append.
     found = at.read(COMMITLOG).where(is_put_by(batch_id)).groupBy("append_id").count().collect()
-    spans = []
+    spans = {}
     for name, rows in found:
         first, dash, end = name.removeprefix(f"{batch_id}:").partition("-")
         if dash and first.isdigit() and end.isdigit():
-            spans.append(((int(first), int(end)), rows))
+            spans[int(first), int(end)] = rows
     return spans
 
 
