@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.trace import traces_of_sends
 from pipelines.store.errors import BadInput
 from pipelines.store.head import read_head
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics
 from pipelines.store.views import as_messages
 from schemas import COMMITLOG
@@ -114,18 +116,19 @@ def put_input(
     store = run.store
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
-    source = freeze(run.spark, path, format)
-    rules = AcceptRules(
-        store.settings, run.now_ms, compress_over, compression, selector == "hash", python_selector
-    )
     at = store.snapshot()
     at.will_write(COMMITLOG)
-    put = Put(
-        run.spark, source, batch_id or source.digest, store.settings, read_topics(at), rules, split_batches
+    source = freeze(run.spark, path, format)
+    topics = read_topics(at)
+    rules = AcceptRules(
+        store.settings, run.now_ms, topics, compress_over, compression, selector == "hash", python_selector
     )
+    put = Put(run.spark, source, batch_id or source.digest, store.settings, topics, rules, split_batches)
     staging = f"{store.path_of('_staging')}/{run.run_id}"
     try:
-        with run.progress("counting", None, "rows"):
+        with ThreadPoolExecutor(1) as beside, run.progress("counting", None, "rows"):
+            before = beside.submit(appended, at, put.batch_id)
+            beside.submit(read_head, store.snapshot())  # which remembers it
             if python_selector:
                 put.rules = dataclasses.replace(rules, python_selector=False)
             _count(put)
@@ -140,15 +143,19 @@ def put_input(
                 _count(put)
         if put.bad_rows and on_bad == "reject":
             raise BadInput(_refusal(put))
-        return _put_counted(run, put, batch_id is not None, hook)
+        now = store.snapshot()
+        if now.number(COMMITLOG) == at.number(COMMITLOG):
+            return _put_counted(run, put, at, before.result(), batch_id is not None, hook)
+        return _put_counted(run, put, now, appended(now, put.batch_id), batch_id is not None, hook)
     finally:
         if put.source.is_staged:
             store.remove(staging)
 
 
-def _put_counted(run: Run, put: Put, has_own_id: bool, hook: Any) -> dict[str, Any]:
-    at = run.store.snapshot()
-    before = appended(at, put.batch_id)
+def _put_counted(
+    run: Run, put: Put, at: Snapshot, before: dict[tuple[int, int], int], has_own_id: bool, hook: Any
+) -> dict[str, Any]:
+    """Append what `before` (what the batch id has put as of `at`) does not hold."""
     spans, already = set(before), sum(before.values())
     if spans and has_own_id:
         expect_same_content(at, put, spans)

@@ -1,9 +1,11 @@
 """Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM."""
 
+from collections.abc import Sequence
 from decimal import Decimal
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+import numpy as np
 from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -41,6 +43,48 @@ def number_apart(number: int) -> Column:
     jvm = _jvm()
     as_decimal = jvm.expression(F.lit(Decimal(number)))  # an object, which the code is given
     return jvm.column(jvm.method(as_decimal, "toLong", jvm.long, IS_ASKED_LATER))
+
+
+def number_of(texts: Sequence[str], text: Column) -> Column:
+    """Which of some texts, all different and none with U+0001, a text is, long; -1 where it is none of them, or null.
+
+    They are written out wherever Spark shows the plan, so they should be thousands at most.
+    """
+    jvm = _jvm()
+    known = jvm.literal(jvm.numbered(texts), jvm.java_map)
+    found = jvm.method(known, "get", jvm.long, IS_A_FUNCTION, jvm.arguments(jvm.expression(text)))
+    return F.coalesce(jvm.column(found), F.lit(-1))
+
+
+def search(ascending: np.ndarray, number: Column) -> Column:
+    """Where a number (long) stands among ascending ones (int64), int; null for null.
+
+    Where it is not among them: -1 less the number of those before it (Arrays.binarySearch).
+    """
+    jvm = _jvm()
+    among = jvm.literal(jvm.long_array(ascending), jvm.longs)
+    return jvm.column(jvm.call(jvm.arrays, "binarySearch", jvm.integer, among, jvm.expression(number)))
+
+
+def number_at(numbers: np.ndarray, index: Column) -> Column:
+    """One of some numbers (int64), long; null where there is none. They are no part of the code Spark compiles."""
+    jvm = _jvm()
+    array = jvm.unsafe_array.fromPrimitiveArray(jvm.long_array(numbers))
+    return F.get(jvm.column(jvm.literal(array, jvm.array_of_longs)), index)
+
+
+def counted_on(starts: np.ndarray, which: Column, step: Column) -> Column:
+    """What a counter stands at, long, before `step` (long) is added to it; null for a null `which`, whose step is not added.
+
+    starts  where each counter begins, int64
+    which   the counter's number, int
+    Each task has counters of its own and counts its rows in their order; a task that is tried again begins anew, as
+    Spark brings every task its plan afresh.
+    """
+    jvm = _jvm()
+    counters = jvm.literal(jvm.atomic_long_array(jvm.long_array(starts)), jvm.counters)
+    arguments = jvm.arguments(jvm.expression(which), jvm.expression(step))
+    return jvm.column(jvm.method(counters, "getAndAdd", jvm.long, IS_ASKED_LATER, arguments))
 
 
 def occurrences(text: Column, part: str) -> Column:
@@ -89,7 +133,7 @@ class _Jvm:
         self._columns = spark.sql.classic.ExpressionUtils
         self._list_of, self._to_seq = jvm.java.util.List.of, jvm.PythonUtils.toSeq
         self._static_invoke, self._no_scalar = expressions.objects.StaticInvoke, jvm.scala.Option.empty()
-        self._invoke, self._literal = expressions.objects.Invoke, expressions.Literal
+        self._invoke, self.literal = expressions.objects.Invoke, expressions.Literal
         self.hive_hash = expressions.HiveHash
         self.nothing = self.arguments()
 
@@ -100,9 +144,25 @@ class _Jvm:
         self.strings = class_of("com.google.common.base.Strings")
         self.utf8_string = class_of("org.apache.spark.unsafe.types.UTF8String")
         self.java_array = class_of("java.lang.reflect.Array")
+        self.arrays = class_of("java.util.Arrays")
+        self.atomic_long_array = jvm.java.util.concurrent.atomic.AtomicLongArray
+        self.unsafe_array = expressions.UnsafeArrayData
+        gateway = SparkContext._gateway
+        assert gateway is not None, "a Spark session has one"
+        self._new_long_array = partial(gateway.new_array, jvm.long)
+        self._memory, self._text_of = spark.unsafe.Platform, spark.unsafe.types.UTF8String.fromString
+        self._spark_array = spark.sql.catalyst.util.GenericArrayData
+        self._map_of, self._hash_map = (
+            spark.sql.catalyst.util.ArrayBasedMapData.toJavaMap,
+            jvm.java.util.HashMap,
+        )
         self.java_string = types.ObjectType(class_of("java.lang.String"))
         self.java_strings = types.ObjectType(class_of("[Ljava.lang.String;"))
+        self.java_map = types.ObjectType(class_of("java.util.HashMap"))
+        self.longs = types.ObjectType(class_of("[J"))
+        self.counters = types.ObjectType(class_of("java.util.concurrent.atomic.AtomicLongArray"))
         self.long = types.DataType.fromJson('"long"')
+        self.array_of_longs = types.ArrayType(self.long, False)
         self.boolean = types.DataType.fromJson('"boolean"')
         self.integer = types.DataType.fromJson('"integer"')
         self.spark_string = types.DataType.fromJson('"string"')
@@ -114,16 +174,39 @@ class _Jvm:
         return Column(self._columns.column(expression))
 
     def method(
-        self, owner: Any, name: str, returns: Any, kind: tuple[bool, bool, bool] = IS_A_FUNCTION
+        self,
+        owner: Any,
+        name: str,
+        returns: Any,
+        kind: tuple[bool, bool, bool] = IS_A_FUNCTION,
+        arguments: Any = None,
     ) -> Any:
-        """A call of an object's method without arguments."""
-        return self._invoke(owner, name, returns, self.nothing, self.nothing, *kind)
+        """A call of an object's method."""
+        given = self.nothing if arguments is None else arguments
+        return self._invoke(owner, name, returns, given, self.nothing, *kind)
+
+    def long_array(self, numbers: np.ndarray) -> Any:
+        """Java's long[] of an array of numbers, in one piece."""
+        memory = np.ascontiguousarray(numbers, "<i8")
+        array = self._new_long_array(len(memory))
+        platform = self._memory
+        platform.copyMemory(
+            memory.tobytes(), platform.BYTE_ARRAY_OFFSET, array, platform.LONG_ARRAY_OFFSET, memory.nbytes
+        )
+        return array
+
+    def numbered(self, texts: Sequence[str]) -> Any:
+        """A map from Spark's own texts to their numbers, made without a call for each."""
+        split = self._text_of("\x01".join(texts)).split(self._text_of("\x01"), -1)
+        objects = self._spark_array(split).toObjectArray(self.spark_string)
+        numbers = self._spark_array(self.long_array(np.arange(len(objects)))).array()
+        return self._hash_map(self._map_of(objects, numbers))
 
     def java_text(self, text: Column) -> Any:
         return self.method(self.expression(text), "toString", self.java_string)
 
     def java_literal(self, text: str) -> Any:
-        return self._literal(text, self.java_string)
+        return self.literal(text, self.java_string)
 
     def arguments(self, *expressions: Any) -> Any:
         return self._to_seq(self._list_of(*expressions))

@@ -20,8 +20,8 @@ from pipelines.log.encode import (
     FIXED_BYTES,
     IPV6_EXTRA_BYTES,
     STORE_HOST_IPV6,
-    V1_TOPIC_CHARS,
     body_crc,
+    v2_bytes,
 )
 from pipelines.log.place import count_before, rolls, running_offsets, segment_of
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
@@ -104,8 +104,7 @@ def record_bytes(sys_flag: Column, topic: Column, body_bytes: Column, properties
         (BORN_HOST_IPV6, STORE_HOST_IPV6),
         F.lit(FIXED_BYTES),
     )
-    v2 = F.when(F.length(topic) > V1_TOPIC_CHARS, 1).otherwise(0)
-    return (hosts + v2 + F.octet_length(topic) + body_bytes + properties_bytes).cast("int")
+    return (hosts + v2_bytes(topic) + F.octet_length(topic) + body_bytes + properties_bytes).cast("int")
 
 
 def kept_body_bytes() -> Column:
@@ -179,7 +178,7 @@ def _placed(
     ordered = slim.take(np.lexsort([slim.column(name).to_numpy() for name in last_key_first]))
     sizes = ordered.column("size_bytes").to_numpy().astype(np.int64)
     roll_rows, roll_offsets, next_offset = rolls(sizes, head.next_offset, segment_bytes)
-    offsets = running_offsets(sizes, 0, roll_rows, roll_offsets)
+    offsets = running_offsets(sizes, roll_rows, roll_offsets)
     topics = ordered.column("topic").combine_chunks().dictionary_encode()
     names = topics.dictionary.to_pylist()
     queue = topics.indices.to_numpy().astype(np.int64) << 32 | ordered.column("queue_id").to_numpy()

@@ -33,6 +33,11 @@ def property_pair(name: str, value: Column) -> Column:
     return F.when(value != "", pair).otherwise(F.lit(""))
 
 
+def property_pair_bytes(name: str, value: Column) -> Column:
+    """Length of `property_pair`, int, without making it; null for a null value."""
+    return F.when(value != "", F.octet_length(value) + len(name) + 2).otherwise(0)
+
+
 def property_pairs(properties: Column) -> Column:
     """All entries of a map in its own order; nothing for a null map."""
 
@@ -60,6 +65,13 @@ def with_store_host_bit(sys_flag: Column, store_host: str) -> Column:
     return sys_flag.bitwiseAND(~STORE_HOST_IPV6).bitwiseOR(F.lit(bit))
 
 
+def v2_bytes(topic: Column) -> Column:
+    """What a record is longer by where its topic makes it a V2 record, int (1.4)."""
+    # Bytes are known, characters are counted: few topics have bytes enough to be asked.
+    is_v2 = (F.octet_length(topic) > V1_TOPIC_CHARS) & (F.length(topic) > V1_TOPIC_CHARS)
+    return F.when(is_v2, F.lit(1)).otherwise(0)
+
+
 def size_bytes(
     topic: Column,
     body_bytes: Column,
@@ -73,8 +85,7 @@ def size_bytes(
         fixed = fixed + (IPV6_EXTRA_BYTES if store_host_is_ipv6 else 0)
     else:
         fixed = fixed + F.when(is_ipv6(born_host), F.lit(IPV6_EXTRA_BYTES)).otherwise(0)
-    v2 = F.when(F.length(topic) > V1_TOPIC_CHARS, F.lit(1)).otherwise(0)
-    return (fixed + v2 + body_bytes + F.octet_length(topic) + properties_bytes).cast("int")
+    return (fixed + v2_bytes(topic) + body_bytes + F.octet_length(topic) + properties_bytes).cast("int")
 
 
 def body_crc(body: Column) -> Column:

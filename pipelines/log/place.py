@@ -4,27 +4,16 @@ The driver turns counts into starts; a narrow pass over the input adds them up r
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.arrow import over_task
-from pipelines.log.count import (
-    PIECE_COLUMNS,
-    CountedPiece,
-    Piece,
-    Queue,
-    chosen_queues,
-    further_digits,
-    is_parked,
-    piece_runs,
-    topic_codes,
-)
+from pipelines.log.catalyst import counted_on, number_at, number_of, search
+from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
 from pipelines.log.encode import BLANK_BYTES
 from pipelines.store.head import LogHead
 
@@ -34,43 +23,46 @@ class PiecePlaces:
     """Where a piece's messages start.
 
     first_place  place of its first row in the input, bad rows counted
-    roll_rows    numbers of the good rows (int64, ascending, the first is 0) from which on the log offset starts anew
-    roll_offsets the offsets they start at
+    first_byte   bytes of all good rows before it
     turn_starts  topic -> the turn its first turning row takes
     queue_starts (topic, queue) -> queue offset of its first row there
-    units        for an input with batches: per unit its rows and its three starts, instead of the others
+    units        for an input with batches: where each of its units lies, instead of turns and queues
     """
 
     first_place: int
-    roll_rows: np.ndarray
-    roll_offsets: np.ndarray
+    first_byte: int
     turn_starts: Mapping[str, int] = field(default_factory=dict)
     queue_starts: Mapping[Queue, int] = field(default_factory=dict)
     units: "UnitPlaces | None" = None
 
 
-@dataclass(frozen=True)
-class UnitPlaces:
-    """Arrays of one number a unit; `chosen_queue_ids` of its own topic, `queue_ids` where it is stored."""
+class UnitPlaces(NamedTuple):
+    """Arrays (int64) of one number a unit; `chosen_queue_ids` of its own topic, `queue_ids` where it is stored."""
 
-    first_rows: np.ndarray
-    end_rows: np.ndarray
+    first_places: np.ndarray
+    end_places: np.ndarray
     queue_ids: np.ndarray
     queue_offsets: np.ndarray
-    physical_offsets: np.ndarray
     chosen_queue_ids: np.ndarray
+
+
+NO_UNITS = UnitPlaces(*[np.zeros(0, np.int64)] * 5)
 
 
 @dataclass(frozen=True)
 class Placement:
     """Where all messages of some pieces go, and the head after them.
 
+    roll_bytes            bytes of the good rows before each from which on the log offset starts anew, ascending from 0
+    roll_gaps             by how much log offsets from there on are greater than such bytes
     from_place, to_place  their rows in the input, half-open
     first_offset          where the first message lies; None when there is none
     """
 
     pieces: Mapping[Piece, PiecePlaces]
     queue_nums: Mapping[str, int]
+    roll_bytes: np.ndarray
+    roll_gaps: np.ndarray
     from_place: int
     to_place: int
     rows: int
@@ -97,20 +89,25 @@ def place(
         turns[topic] = sum(offset for (other, _), offset in head.next_queue_offsets.items() if other == topic)
 
     places: dict[Piece, PiecePlaces] = {}
-    place_of_next, log_offset, first_offset = from_place, head.next_offset, None
+    place_of_next, byte_of_next, log_offset = from_place, 0, head.next_offset
+    roll_bytes, roll_gaps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for piece in pieces:
         chosen = _unit_queues(piece, turns, queue_nums)
         sizes = _unit_sizes(piece, chosen, turns, queue_nums)
         roll_units, roll_offsets, log_offset = rolls(sizes, log_offset, segment_bytes)
-        if first_offset is None and len(sizes):
-            first_offset = int(roll_offsets[0])
+        bytes_before = byte_of_next + np.r_[0, np.cumsum(sizes)]
+        roll_bytes.append(bytes_before[roll_units])
+        roll_gaps.append(roll_offsets - bytes_before[roll_units])
+        starts = PiecePlaces(place_of_next, byte_of_next)
         if chosen is not None:
-            units = _place_units(piece, sizes, chosen, roll_units, roll_offsets, next_offsets)
-            places[piece.piece] = PiecePlaces(place_of_next, roll_units, roll_offsets, units=units)
+            places[piece.piece] = replace(
+                starts, units=_place_units(piece, place_of_next, chosen, next_offsets)
+            )
         else:
-            starts = _turn_queues(piece, turns, next_offsets, queue_nums)
-            places[piece.piece] = PiecePlaces(place_of_next, roll_units, roll_offsets, *starts)
+            turn_starts, queue_starts = _turn_queues(piece, turns, next_offsets, queue_nums)
+            places[piece.piece] = replace(starts, turn_starts=turn_starts, queue_starts=queue_starts)
         place_of_next += piece.rows
+        byte_of_next = int(bytes_before[-1])
 
     rows = sum(piece.good_rows for piece in pieces)
     least = dict(head.min_queue_offsets)
@@ -125,7 +122,11 @@ def place(
         least,
         head.bounds_append_seq,
     )
-    return Placement(places, queue_nums, from_place, place_of_next, rows, first_offset, head_after)
+    all_bytes, gaps = np.concatenate(roll_bytes), np.concatenate(roll_gaps)
+    first_offset = int(gaps[0]) if len(gaps) else None
+    return Placement(
+        places, queue_nums, all_bytes, gaps, from_place, place_of_next, rows, first_offset, head_after
+    )
 
 
 def _unit_queues(
@@ -202,12 +203,7 @@ def _turn_queues(
 
 
 def _place_units(
-    piece: CountedPiece,
-    sizes: np.ndarray,
-    chosen: np.ndarray,
-    roll_units: np.ndarray,
-    roll_offsets: np.ndarray,
-    next_offsets: Counter[Queue],
+    piece: CountedPiece, first_place: int, chosen: np.ndarray, next_offsets: Counter[Queue]
 ) -> UnitPlaces:
     units = piece.units or []
     queue_ids, queue_offsets = [], []
@@ -216,187 +212,144 @@ def _place_units(
         queue_ids.append(queue[1])
         queue_offsets.append(next_offsets[queue])
         next_offsets[queue] += unit.rows
-    first_rows = np.array([unit.first_row for unit in units], np.int64)
-    end_rows = np.array([unit.first_row + unit.rows for unit in units], np.int64)
-    offsets = running_offsets(sizes, 0, roll_units, roll_offsets)
+    first_places = np.array([first_place + unit.first_row for unit in units], np.int64)
     return UnitPlaces(
-        first_rows,
-        end_rows,
+        first_places,
+        first_places + np.array([unit.rows for unit in units], np.int64),
         np.array(queue_ids, np.int64),
         np.array(queue_offsets, np.int64),
-        offsets,
         chosen,
     )
 
 
-def running_offsets(
-    sizes: np.ndarray, first: int, roll_units: np.ndarray, roll_offsets: np.ndarray, carried: int = 0
-) -> np.ndarray:
-    """Offset of each of `sizes`, the first being unit number `first`, `carried` the offset the unit before ended at."""
-    offsets = np.empty(len(sizes), np.int64)
-    end = first + len(sizes)
-    roll = int(np.searchsorted(roll_units, first, side="left"))
-    unit = first
-    while unit < end:
-        if roll < len(roll_units) and roll_units[roll] == unit:
-            carried = int(roll_offsets[roll])
-            roll += 1
-        until = min(end, int(roll_units[roll])) if roll < len(roll_units) else end
-        part = sizes[unit - first : until - first]
-        ends = np.cumsum(part) + carried
-        offsets[unit - first : until - first] = ends - part
-        carried = int(ends[-1])
-        unit = until
-    return offsets
+def running_offsets(sizes: np.ndarray, roll_units: np.ndarray, roll_offsets: np.ndarray) -> np.ndarray:
+    """Offset of each of `sizes`, from what `rolls` says of them."""
+    bytes_before = np.cumsum(sizes) - sizes
+    gaps = roll_offsets - bytes_before[roll_units]
+    return bytes_before + np.repeat(gaps, np.diff(np.r_[roll_units, len(sizes)]))
 
 
-PLACED = "place long, physical_offset long, queue_id int, queue_offset long, chosen_queue_id int"
+# Two numbers in one: a file and where a split starts in it, a piece and a topic, both of these and a queue.
+_FILE_BYTES, _NUMBERS = 2**44, 2**32
 
 
-def with_places(messages: DataFrame, placement: Placement, columns: Sequence[str]) -> DataFrame:
+def is_placed(placement: Placement) -> Column:
+    """Whether a row of the input is of a placement's pieces."""
+    return _Starts(placement).piece >= 0
+
+
+def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     """Add each message's place; bad rows and rows of bad batches get no `physical_offset`.
 
-    messages  the input, read as it was counted
-    columns   the slim columns that were counted, `file_hash` and `block_start` first: only these cross to Python
+    messages  the rows of the placement's pieces, read as they were counted
     adds      `place` (long, row of the input), `physical_offset` (long), `queue_id` (int), `queue_offset` (long),
-              `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked
+              `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked; `size_bytes`
+              gets the further digits of the queue that a parked message keeps as REAL_QID
+
+    Counters that begin where their piece does are moved on row by row, in the JVM, by the pass that writes the rows.
     """
-    placed = over_task(_placer(placement, list(columns)), PLACED, *[F.col(name) for name in columns])
-    with_placed = messages.withColumn("placed", placed).drop("queue_id")
-    return with_placed.select("*", "placed.*").drop("placed")
+    starts, units, names = _Starts(placement), _units(placement), messages.columns
+    one, piece, pair, unit, place = F.lit(1).cast("long"), *map(F.col, ("piece", "pair", "unit", "place"))
+    is_good = F.col("reason").isNull() if "reason" in names else F.lit(True)
+    rows = messages.withColumn("piece", starts.piece)
+    rows = rows.withColumn("place", counted_on(starts.first_places, piece, one))
+    rows = rows.withColumn("unit", _unit_of(place, units))
+    rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
+
+    is_alone, queue_nums = pair.isNotNull(), number_at(starts.queue_nums, pair)
+    # As count.chosen_queues: of a hash the remainder first, then its absolute value.
+    ways = {"queue_id": F.col("queue_id"), "shard": F.abs(F.col("shard") % queue_nums)}
+    said = [F.when(is_alone, way) for name, way in ways.items() if name in names]
+    turning = F.when(F.coalesce(*said, F.lit(None)).isNull(), pair)
+    turn = counted_on(starts.turn_starts, turning, one) % queue_nums
+    chosen = F.coalesce(number_at(units.chosen_queue_ids, unit), *said, turn)
+    rows = rows.withColumn("chosen_queue_id", chosen.cast("int"))
+
+    queue_id = F.col("chosen_queue_id")
+    if "parked_topic" in names:
+        is_parked = F.col("parked_topic").isNotNull()
+        further_digits = F.when(is_parked, F.length(queue_id.cast("string")) - 1).otherwise(0)
+        parked_pair = F.when(is_alone & is_parked, starts.pair(F.col("parked_topic"))).otherwise(pair)
+        rows = rows.withColumns({"size_bytes": F.col("size_bytes") + further_digits, "pair": parked_pair})
+        queue_id = F.when(is_parked, F.col("parked_queue")).otherwise(queue_id)
+    rows = rows.withColumn("queue_id", F.coalesce(number_at(units.queue_ids, unit), queue_id).cast("int"))
+
+    in_unit = number_at(units.queue_offsets, unit) + place - number_at(units.first_places, unit)
+    in_queue = counted_on(starts.queue_starts, starts.queue(pair, F.col("queue_id")), one)
+    sized_piece = F.when(F.col("chosen_queue_id").isNotNull(), piece)
+    bytes_before = counted_on(starts.first_bytes, sized_piece, F.col("size_bytes").cast("long"))
+    rows = rows.withColumns({"queue_offset": F.coalesce(in_unit, in_queue), "bytes_before": bytes_before})
+    gap = number_at(placement.roll_gaps, _last_not_above(placement.roll_bytes, F.col("bytes_before")))
+    rows = rows.withColumn("physical_offset", F.col("bytes_before") + gap)
+    return rows.drop("piece", "unit", "pair", "bytes_before")
 
 
-def _placer(
-    placement: Placement, names: list[str]
-) -> Callable[[Iterator[tuple[pa.Array, ...]]], Iterator[pa.Array]]:
-    assert tuple(names[:2]) == PIECE_COLUMNS
+class _Starts:
+    """Starts of a placement's pieces as arrays: a number a piece; a pair of piece and topic; a pair and a queue."""
 
-    def place_rows(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
-        walkers: dict[Piece, _Walker] = {}
-        for columns in batches:
-            batch = pa.RecordBatch.from_arrays(list(columns), names=names)
-            parts = []
-            for start, end, piece in piece_runs(columns[0], columns[1]):
-                if piece not in walkers:
-                    walkers.clear()  # the rows of a piece come one after the other
-                    walkers[piece] = _Walker(placement.pieces[piece], placement.queue_nums)
-                parts.append(walkers[piece].step(batch.slice(start, end - start)))
-            yield _struct(
-                [np.concatenate(part) for part in zip(*parts, strict=True)] if parts else [np.zeros(0)] * 6
-            )
+    def __init__(self, placement: Placement) -> None:
+        keys = sorted(placement.pieces)
+        places = [placement.pieces[key] for key in keys]
+        self._files, files = np.unique([file_hash for file_hash, _ in keys], return_inverse=True)
+        self._pieces = files * _FILE_BYTES + np.array([block_start for _, block_start in keys])
+        self._has_units = _longs(piece.units is not None for piece in places)
+        self.first_places = _longs(piece.first_place for piece in places)
+        self.first_bytes = _longs(piece.first_byte for piece in places)
 
-    return place_rows
-
-
-def _struct(arrays: list[np.ndarray]) -> pa.Array:
-    places, offsets, queue_ids, queue_offsets, chosen, good = arrays
-    bad = ~good.astype(bool)
-    return pa.StructArray.from_arrays(
-        [
-            pa.array(places.astype(np.int64)),
-            pa.array(offsets.astype(np.int64), mask=bad),
-            pa.array(queue_ids.astype(np.int32), mask=bad),
-            pa.array(queue_offsets.astype(np.int64), mask=bad),
-            pa.array(chosen.astype(np.int32), mask=bad),
-        ],
-        names=["place", "physical_offset", "queue_id", "queue_offset", "chosen_queue_id"],
-    )
-
-
-class _Walker:
-    """Walks the rows of one piece in order and knows where each goes."""
-
-    def __init__(self, places: PiecePlaces, queue_nums: Mapping[str, int]) -> None:
-        self.places = places
-        self.queue_nums = queue_nums
-        self.row = 0
-        self.good_row = 0
-        self.log_offset = 0
-        self.turns = dict(places.turn_starts)
-        self.next_offsets = dict(places.queue_starts)
-        self.unit_offset = (-1, 0)
-
-    def step(self, run: pa.RecordBatch) -> list[np.ndarray]:
-        """Place, physical offset, queue, queue offset, queue of its own topic and whether it is good, for each row."""
-        count = run.num_rows
-        row_places = np.arange(count, dtype=np.int64) + (self.places.first_place + self.row)
-        units = self.places.units
-        placed = self._step_rows(run) if units is None else self._step_units(run, units)
-        self.row += count
-        return [row_places, *placed]
-
-    def _step_rows(self, run: pa.RecordBatch) -> list[np.ndarray]:
-        count = run.num_rows
-        reasons = run.column("reason") if "reason" in run.schema.names else None
-        if reasons is None or reasons.null_count == count:
-            return [*self._good_rows(run), np.ones(count, bool)]
-        good = reasons.is_null().to_numpy(zero_copy_only=False)
-        result = [np.zeros(count, np.int64) for _ in range(4)]
-        for whole, part in zip(result, self._good_rows(run.filter(pa.array(good))), strict=True):
-            whole[good] = part
-        return [*result, good]
-
-    def _good_rows(self, run: pa.RecordBatch) -> list[np.ndarray]:
-        sizes = run.column("size_bytes").to_numpy(zero_copy_only=False).astype(np.int64)
-        codes, topics = topic_codes(run.column("topic"))
-        chosen = chosen_queues(run, codes, topics, self.queue_nums.__getitem__)
-        turning = np.ones(len(codes), bool) if chosen is None else chosen < 0
-        chosen = np.empty(len(codes), np.int64) if chosen is None else chosen.copy()
-        chosen[turning] = self._take_turns(codes[turning], topics)
-        queue, parked = chosen, is_parked(run)
-        if parked is not None:
-            sizes = sizes + np.where(parked, further_digits(chosen), 0)
-            stored = pc.coalesce(run.column("parked_topic"), run.column("topic"))
-            codes, topics = topic_codes(stored)
-            queue = np.where(parked, run.column("parked_queue").to_numpy(zero_copy_only=False), chosen)
-        offsets = running_offsets(
-            sizes, self.good_row, self.places.roll_rows, self.places.roll_offsets, self.log_offset
+        topics_of = [{*piece.turn_starts, *(topic for topic, _ in piece.queue_starts)} for piece in places]
+        self._topics = sorted(set().union(*topics_of))
+        numbers = {topic: number for number, topic in enumerate(self._topics)}
+        pairs = [(number, topic) for number, topics in enumerate(topics_of) for topic in sorted(topics)]
+        pair_of = {pair: number for number, pair in enumerate(pairs)}
+        self._pairs = _longs(number * _NUMBERS + numbers[topic] for number, topic in pairs)
+        self.queue_nums = _longs(placement.queue_nums.get(topic, 1) for _, topic in pairs)
+        self.turn_starts = _longs(places[number].turn_starts.get(topic, 0) for number, topic in pairs)
+        queues = sorted(
+            (pair_of[number, topic], queue_id, offset)
+            for number, piece in enumerate(places)
+            for (topic, queue_id), offset in piece.queue_starts.items()
         )
-        if len(sizes):
-            self.log_offset = int(offsets[-1] + sizes[-1])
-            self.good_row += len(sizes)
-        return [offsets, queue, self._take_offsets(codes, queue.astype(np.int64), topics), chosen]
+        self._queues = _longs(pair * _NUMBERS + queue_id for pair, queue_id, _ in queues)
+        self.queue_starts = _longs(offset for _, _, offset in queues)
 
-    def _take_turns(self, codes: np.ndarray, topics: list[str]) -> np.ndarray:
-        counts, before = count_before(codes)
-        queues = np.empty(len(codes), np.int64)
-        starts = np.zeros(len(topics), np.int64)
-        nums = np.ones(len(topics), np.int64)
-        for code, taken in counts.items():
-            starts[code], nums[code] = self.turns[topics[code]], self.queue_nums[topics[code]]
-            self.turns[topics[code]] += taken
-        queues[:] = (starts[codes] + before) % nums[codes]
-        return queues
+    @property
+    def piece(self) -> Column:
+        file = search(self._files, F.col("file_hash")).cast("long")
+        return search(self._pieces, file * _FILE_BYTES + F.col("block_start"))
 
-    def _take_offsets(self, codes: np.ndarray, queue: np.ndarray, topics: list[str]) -> np.ndarray:
-        pairs, index = np.unique(codes.astype(np.int64) << 32 | queue, return_inverse=True)
-        counts, before = count_before(index)
-        starts = np.empty(len(pairs), np.int64)
-        for number, pair in enumerate(pairs.tolist()):
-            key = (topics[pair >> 32], pair & 0xFFFFFFFF)
-            starts[number] = self.next_offsets[key]
-            self.next_offsets[key] += counts[number]
-        return starts[index] + before
+    @property
+    def is_without_units(self) -> Column:
+        return number_at(self._has_units, F.col("piece")) == 0 if self._has_units.any() else F.lit(True)
 
-    def _step_units(self, run: pa.RecordBatch, units: UnitPlaces) -> list[np.ndarray]:
-        sizes = run.column("size_bytes").to_numpy(zero_copy_only=False).astype(np.int64)
-        rows = np.arange(self.row, self.row + run.num_rows)
-        unit = np.searchsorted(units.first_rows, rows, side="right") - 1
-        good = (
-            (unit >= 0) & (rows < units.end_rows[np.maximum(unit, 0)]) if len(units.first_rows) else unit >= 0
-        )
-        offsets, queue, queue_offsets, chosen = (np.zeros(len(rows), np.int64) for _ in range(4))
-        for number in np.flatnonzero(good).tolist():
-            which = int(unit[number])
-            carried = (
-                self.unit_offset[1] if self.unit_offset[0] == which else int(units.physical_offsets[which])
-            )
-            offsets[number] = carried
-            self.unit_offset = (which, carried + int(sizes[number]))
-        queue[good] = units.queue_ids[unit[good]]
-        queue_offsets[good] = units.queue_offsets[unit[good]] + rows[good] - units.first_rows[unit[good]]
-        chosen[good] = units.chosen_queue_ids[unit[good]]
-        return [offsets, queue, queue_offsets, chosen, good]
+    def pair(self, topic: Column) -> Column:
+        return search(self._pairs, F.col("piece").cast("long") * _NUMBERS + number_of(self._topics, topic))
+
+    def queue(self, pair: Column, queue_id: Column) -> Column:
+        return search(self._queues, pair.cast("long") * _NUMBERS + queue_id)
+
+
+def _longs(numbers: Iterable[int]) -> np.ndarray:
+    return np.fromiter(numbers, np.int64)
+
+
+def _units(placement: Placement) -> UnitPlaces:
+    """The units of all pieces, in the order of their places."""
+    pieces = [piece.units for piece in placement.pieces.values() if piece.units is not None]
+    return UnitPlaces(*map(np.concatenate, zip(NO_UNITS, *pieces, strict=True)))
+
+
+def _unit_of(place: Column, units: UnitPlaces) -> Column:
+    """Number of the unit a row is in, int; null where it is in none."""
+    if not len(units.first_places):
+        return F.lit(None).cast("int")
+    begun = _last_not_above(units.first_places, place)
+    return F.when(place < number_at(units.end_places, begun), begun)
+
+
+def _last_not_above(ascending: np.ndarray, number: Column) -> Column:
+    """Which of some ascending numbers is the last not above another one, int; -1 where all are above it."""
+    found = search(ascending, number)
+    return F.when(found < 0, -found - 2).otherwise(found)
 
 
 def count_before(codes: np.ndarray) -> tuple[dict[int, int], np.ndarray]:

@@ -3,6 +3,8 @@
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
 
+from functools import reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -12,6 +14,7 @@ from pipelines.log.encode import (
     UNIQUE_KEY_HEX_DIGITS,
     UNIQUE_KEY_PROPERTY_BYTES,
     property_pair,
+    property_pair_bytes,
     property_pairs,
     size_bytes,
     with_host_bits,
@@ -25,14 +28,14 @@ from pipelines.produce.inputs import Input
 TRANSACTION_ID = "__transactionId__"
 
 
-def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: bool = True) -> DataFrame:
+def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
     """Messages as they will be stored, but for their place.
 
     rows    the input as Input.read gives it
     adds    `stored_body`, `stored_properties` (without a UNIQ_KEY of the put's own), `makes_key` (whether it gets one),
             `stored_sys_flag`, `stored_born_host`, `size_bytes`, `wire_bytes`, and where the input has the columns:
             `shard`, what with_diversion adds (a parked row's size counts one digit for REAL_QID); `reason` (null for a
-            good row) unless `with_reasons` is False: known to be null for all rows
+            good row)
     """
     has = source.columns.__contains__
     settings = rules.settings
@@ -69,7 +72,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
         )
         added_bytes = added_bytes + _diverting_bytes()
         topic = F.coalesce(F.col("parked_topic"), topic)
-    properties_bytes = F.octet_length("stored_properties") + added_bytes
+    properties_bytes = _stored_properties_bytes(source) + added_bytes
     body_bytes = F.coalesce(F.octet_length("stored_body"), F.lit(0))
     messages = messages.withColumns(
         {
@@ -77,9 +80,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules, with_reasons: b
             "wire_bytes": (body_bytes + properties_bytes).cast("int"),
         }
     )
-    if with_reasons:
-        messages = messages.withColumn("reason", F.coalesce(*complaints_of(source, rules, properties_bytes)))
-    return messages
+    return messages.withColumn("reason", F.coalesce(*complaints_of(source, rules, properties_bytes)))
 
 
 # --- columns with the types they are meant to have ---
@@ -246,18 +247,41 @@ def final_properties(source: Input, unique_key: Column) -> Column:
 
 
 def _stored_properties(source: Input) -> Column:
-    pairs = []
-    if "tags" in source.columns:
-        pairs.append(property_pair("TAGS", F.col("tags")))
-    if "keys" in source.columns:
-        pairs.append(property_pair("KEYS", F.col("keys")))
-    if "properties" in source.columns:
-        own = F.map_filter("properties", lambda name, value: (name != "UNIQ_KEY") & (value != ""))
-        pairs.append(F.when(F.col("properties").isNull(), "").otherwise(property_pairs(own)))
-    given = _given_key(source)
-    if given is not None:
-        pairs.append(property_pair("UNIQ_KEY", given))
-    built = F.concat(*[F.coalesce(pair, F.lit("")) for pair in pairs]) if pairs else F.lit("")
+    parts = [
+        _own_properties() if text is None else property_pair(name, text)
+        for name, text in _given_properties(source).items()
+    ]
+    built = F.concat(*parts) if parts else F.lit("")
     if "properties_raw" not in source.columns:
         return built
     return F.coalesce(F.col("properties_raw"), built)
+
+
+def _stored_properties_bytes(source: Input) -> Column:
+    """Length of `stored_properties`; added up where it can be, as to count a message need not make them."""
+    if may_divert(source):
+        return F.octet_length("stored_properties")
+    lengths = [
+        F.octet_length(_own_properties()) if text is None else property_pair_bytes(name, text)
+        for name, text in _given_properties(source).items()
+    ]
+    return reduce(Column.__add__, lengths, F.lit(0))
+
+
+def _given_properties(source: Input) -> dict[str, Column | None]:
+    """Properties that columns give, in the order they are stored: name -> text; None stands for the map of any others."""
+    given: dict[str, Column | None] = {}
+    if "tags" in source.columns:
+        given["TAGS"] = F.col("tags")
+    if "keys" in source.columns:
+        given["KEYS"] = F.col("keys")
+    if "properties" in source.columns:
+        given["properties"] = None
+    if (key := _given_key(source)) is not None:
+        given["UNIQ_KEY"] = key
+    return given
+
+
+def _own_properties() -> Column:
+    own = F.map_filter("properties", lambda name, value: (name != "UNIQ_KEY") & (value != ""))
+    return F.when(F.col("properties").isNull(), "").otherwise(property_pairs(own))

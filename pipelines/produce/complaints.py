@@ -3,12 +3,14 @@
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.log.catalyst import number_of
 from pipelines.log.compress import Codec
 from pipelines.log.encode import BLANK_BYTES, INNER_BATCH, TRANSACTION_BITS, ZLIB
 from pipelines.produce.divert import diversion_complaints, may_divert
@@ -31,6 +33,10 @@ RESERVED_PROPERTIES = (
 MAX_PROPERTIES_BYTES = 32_767
 MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
 
+# Topics that are not looked at any closer; of a store with more, the first.
+TOPICS_TOLD_APART = 1_000
+TOPIC_PATTERN = r"^[%|a-zA-Z0-9_-]+$"
+
 _IPV4 = r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 # Colons and hex digits, at most one run of zeros left out; docs/rocketmq/store.md 1.2 gives such a host 16 bytes.
 _IPV6 = (
@@ -45,6 +51,7 @@ _HOST = rf"^(?:{_IPV4}|\[{_IPV6}\]):\d{{1,5}}$"
 class AcceptRules:
     """What accepting needs to know beside the row.
 
+    topics            of the store; what is put to them is not asked for what any topic's name must be
     topic_complaints  topic -> why nothing can be put to it
     queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
     compress_over     compress bodies of at least so many bytes; None never
@@ -53,6 +60,7 @@ class AcceptRules:
 
     settings: Settings
     now_ms: int
+    topics: Collection[str] = ()
     compress_over: int | None = None
     codec: Codec = Codec.zlib
     needs_sharding_key: bool = False
@@ -115,10 +123,10 @@ def _topic_complaints(rules: AcceptRules) -> list[Column]:
     topic = F.col("topic")
     is_long_kind = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
     at_most = F.when(is_long_kind, MAX_RETRY_TOPIC_BYTES).otherwise(MAX_TOPIC_BYTES)
-    complaints = [
+    complaint = F.coalesce(
         F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
         F.when(
-            ~topic.rlike(r"^[%|a-zA-Z0-9_-]+$"),
+            ~topic.rlike(TOPIC_PATTERN),
             F.format_string("topic %s has a character other than letters, digits and %%|-_", topic),
         ),
         F.when(
@@ -131,10 +139,21 @@ def _topic_complaints(rules: AcceptRules) -> list[Column]:
             topic.isin(*sorted(SEND_FORBIDDEN)),
             F.format_string("topic %s is the store's own: no message may be sent to it", topic),
         ),
-    ]
-    for name, complaint in (rules.topic_complaints or {}).items():
-        complaints.append(F.when(topic == name, F.lit(complaint)))
+    )
+    fine = sorted(name for name in rules.topics if _is_fine(name))[:TOPICS_TOLD_APART]
+    complaints = [F.when(number_of(fine, topic) < 0, complaint)]
+    for name, its_complaint in (rules.topic_complaints or {}).items():
+        complaints.append(F.when(topic == name, F.lit(its_complaint)))
     return complaints
+
+
+def _is_fine(topic: str) -> bool:
+    """Whether there is nothing to complain of in a topic's name, as far as it is told here; rows are asked the others."""
+    return (
+        re.fullmatch(TOPIC_PATTERN, topic, re.ASCII) is not None
+        and len(topic) <= MAX_TOPIC_BYTES
+        and topic not in SEND_FORBIDDEN
+    )
 
 
 def _body_complaints(source: Input, rules: AcceptRules) -> list[Column]:

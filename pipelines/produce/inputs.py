@@ -7,13 +7,14 @@ position in the file); Spark's own order is largest file first.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from pipelines.store.delta import DeltaTable, is_delta_table
 from pipelines.store.errors import BadInput
@@ -55,6 +56,7 @@ class Input:
     version  of a Delta table
     unknown  whether some line of a JSON input has a name that no column has
     staged_from  the format of the input this one was arranged from; None for an input as the user gave it
+    schema   of a Parquet input, so that its files' footers are asked for it once; None for others
     """
 
     path: str
@@ -65,6 +67,7 @@ class Input:
     version: int | None = None
     unknown: bool = False
     staged_from: str | None = None
+    schema: StructType | None = None
 
     @property
     def has_problems(self) -> bool:
@@ -119,9 +122,15 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     if not files:
         raise BadInput(f"no files at {path}; expected a file or a directory with {format} files")
     unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), _hashes(spark, files), version)
-    names = _json_names(spark, unchecked) if format == "jsonl" else _columns(spark, unchecked)
+    schema = None
+    if format == "jsonl":
+        names = _json_names(spark, unchecked)
+    else:
+        found = _source(spark, unchecked, files).schema
+        names = _checked_names(found.names)
+        schema = found if format == "parquet" else None
     known = names.intersection(INPUT_COLUMNS)
-    return Input(path, format, files, known, unchecked.hashes, version, names != known)
+    return replace(unchecked, columns=known, unknown=names != known, schema=schema)
 
 
 def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:
@@ -138,8 +147,7 @@ def _json_names(spark: SparkSession, frozen: Input) -> frozenset[str]:
     return frozenset(row.name for row in found) | {"topic", "body"}
 
 
-def _columns(spark: SparkSession, frozen: Input) -> frozenset[str]:
-    found = _source(spark, frozen, frozen.files).columns
+def _checked_names(found: Sequence[str]) -> frozenset[str]:
     for name in found:
         if name not in INPUT_COLUMNS and name != _BROKEN:
             near = get_close_matches(name, INPUT_COLUMNS, 1)
@@ -156,7 +164,8 @@ def _source(spark: SparkSession, frozen: Input, files: Sequence[InputFile]) -> D
     if frozen.format == "jsonl":
         return spark.read.option("lineSep", "\n").text(paths)
     if frozen.format == "parquet":
-        return spark.read.option("mergeSchema", not frozen.is_staged).parquet(*paths)
+        reader = spark.read if frozen.schema is None else spark.read.schema(frozen.schema)
+        return reader.option("mergeSchema", not frozen.is_staged).parquet(*paths)
     if frozen.format == "csv":
         # A quoted body may hold line ends, so a file is read as a whole.
         reader = spark.read.options(

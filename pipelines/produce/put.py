@@ -17,7 +17,7 @@ from pipelines.log.catalyst import number_apart
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
-from pipelines.log.place import Placement, place, segment_of, with_places
+from pipelines.log.place import Placement, is_placed, place, segment_of, with_places
 from pipelines.log.properties import without
 from pipelines.produce.accept import accepted, final_properties, with_typed_columns
 from pipelines.produce.arrange import arrange
@@ -33,6 +33,8 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import TopicConfig, default_topic, topic_made_on_the_fly
 from schemas import COMMITLOG, REJECTED_MESSAGES
 
+# Hardly a value comes twice, so that a dictionary of them is made in vain, file after file.
+UNIQUE_COLUMNS = ("physical_offset", "properties", "body", "body_crc")
 # Records of one append: the lock is held and a lost race is paid for this long (about ten seconds).
 APPEND_BYTES = 2 * 1024**3
 # A file is read once for each append that takes a part of it, so it is cut into few.
@@ -76,6 +78,7 @@ class Put:
     split_batches: bool = False
     pieces: list[CountedPiece] = field(default_factory=list)
     whole_files: bool = False
+    _all: tuple[tuple[SparkSession, Input, AcceptRules], DataFrame] | None = None
 
     def __post_init__(self) -> None:
         self._reader = self._new_reader()
@@ -85,6 +88,8 @@ class Put:
         if self.rules.compress_over is None:
             # What goes to Python are slim columns, of which no batch gets large; weighing each row is a tenth of a put.
             reader.conf.set(BYTES_OF_A_BATCH, NO_LIMIT)
+        for name in UNIQUE_COLUMNS:
+            reader.conf.set(f"parquet.enable.dictionary#{name}", "false")
         return reader
 
     # --- counting ---
@@ -163,9 +168,16 @@ class Put:
         return not self.pieces or self.bad_rows > 0
 
     def messages(self, files: Sequence[int] | None) -> DataFrame:
-        return self.source.read(self._reader, files).transform(
-            accepted, self.source, self.rules, self._has_reasons
-        )
+        """The input's messages (all, or those of some files) as they will be stored; all are planned once."""
+        if files is not None and len(files) < len(self.source.files):
+            return self._accepted(files)
+        made_of = (self._reader, self.source, self.rules)
+        if self._all is None or self._all[0] != made_of:
+            self._all = made_of, self._accepted(None)
+        return self._all[1]
+
+    def _accepted(self, files: Sequence[int] | None) -> DataFrame:
+        return self.source.read(self._reader, files).transform(accepted, self.source, self.rules)
 
     def given_rows(self) -> DataFrame:
         """The input's rows as they were given, with numbers as numbers."""
@@ -254,19 +266,11 @@ class Put:
     def placed(self, placement: Placement) -> DataFrame:
         """The rows of a placement's pieces, each with its place; `physical_offset` is null for a bad one."""
         files = sorted({self.source.hashes[file_hash] for file_hash, _ in placement.pieces})
-        messages = self.messages(files)
+        messages = self.messages(files) if self._has_reasons else self.messages(files).drop("reason")
         counted = {piece.piece for piece in self.pieces if self.source.hashes[piece.piece[0]] in set(files)}
         if counted - set(placement.pieces):
-            starts: dict[int, list[int]] = {}
-            for file_hash, block_start in placement.pieces:
-                starts.setdefault(file_hash, []).append(block_start)
-            chosen = F.lit(False)
-            for file_hash, block_starts in starts.items():
-                chosen = chosen | (
-                    (F.col("file_hash") == file_hash) & F.col("block_start").isin(block_starts)
-                )
-            messages = messages.where(chosen)
-        return with_places(messages, placement, self.slim_columns)
+            messages = messages.where(is_placed(placement))
+        return with_places(messages, placement)
 
     def log_rows(self, placement: Placement, now_ms: int) -> DataFrame:
         """Rows of the commit log for a placement."""
@@ -293,11 +297,8 @@ class Put:
             },
         }
         if may_divert(self.source):
-            is_parked = F.col("parked_topic").isNotNull()
-            further_digits = F.length(F.col("chosen_queue_id").cast("string")) - 1
             columns |= {
                 "topic": F.coalesce("parked_topic", "topic"),
-                "size_bytes": F.col("size_bytes") + F.when(is_parked, further_digits).otherwise(0),
                 "due_ms": F.coalesce(F.col("due_at_ms"), store_timestamp + F.col("due_after_ms")),
             }
         placed = self.placed(placement)
@@ -477,10 +478,7 @@ def session_with_splits(spark: SparkSession, source: Input, whole_files: bool) -
 
     A session of its own, since settings belong to a session and several puts may run in one at the same time.
     """
-    mine = spark.newSession()
-    for name, value in spark.conf.getAll.items():
-        if spark.conf.isModifiable(name):
-            mine.conf.set(name, value)
+    mine = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     eighth = -(-source.size_bytes // 8)
     split_bytes = 2**40 if whole_files else min(max(eighth, 8 * 1024**2), 128 * 1024**2)
     mine.conf.set("spark.sql.files.maxPartitionBytes", str(split_bytes))

@@ -1,9 +1,11 @@
 """Functions of the JVM that Python's API does not offer, where no other test asks them."""
 
+import numpy as np
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import number_apart
+from pipelines.log.catalyst import counted_on, number_apart, number_at, number_of, search
 
 
 @pytest.mark.quick
@@ -16,3 +18,67 @@ def test_a_number_apart_is_that_number_and_stays_out_of_the_code(spark: SparkSes
     # Worked out when the plan is made, they would be literals in it, and those are written into the code.
     plan = rows._jdf.queryExecution().optimizedPlan().toString()
     assert plan.count("toLong") == len(numbers)
+
+
+def asked(spark: SparkSession, column: Column, values: list, type_name: str) -> list:
+    rows = spark.createDataFrame([(value,) for value in values], f"value {type_name}").coalesce(1)
+    return [row.answer for row in rows.select(column.alias("answer")).collect()]
+
+
+@pytest.mark.quick
+def test_a_number_is_searched_among_ascending_ones(spark: SparkSession) -> None:
+    ascending = np.array([-5, 0, 7, 2**40], np.int64)
+    found = asked(spark, search(ascending, F.col("value")), [-5, 7, 2**40, -6, 1, 2**41, None], "long")
+    assert found == [0, 2, 3, -1, -3, -5, None]
+    assert asked(spark, search(ascending[:0], F.col("value")), [1], "long") == [-1]
+
+
+@pytest.mark.quick
+def test_a_text_is_told_among_others(spark: SparkSession) -> None:
+    texts = ["order", "%RETRY%billing", "Bücher", "topic-2"]
+    values = ["topic-2", "order", "Bücher", "orders", "", None]
+    assert asked(spark, number_of(texts, F.col("value")), values, "string") == [3, 0, 2, -1, -1, -1]
+    assert asked(spark, number_of([], F.col("value")), ["order"], "string") == [-1]
+
+
+@pytest.mark.quick
+def test_a_number_is_taken_by_its_index(spark: SparkSession) -> None:
+    numbers = np.array([3, 2**62], np.int64)
+    assert asked(spark, number_at(numbers, F.col("value")), [1, 0, 2, -1, None], "int") == [
+        2**62,
+        3,
+        None,
+        None,
+        None,
+    ]
+
+
+@pytest.mark.quick
+def test_every_task_counts_on_from_the_starts_in_the_order_of_its_rows(spark: SparkSession) -> None:
+    starts = np.array([100, 2**40], np.int64)
+    rows = spark.range(0, 12, 1, 3).withColumn(
+        "which", F.when(F.col("id") % 4 != 3, F.col("id") % 2).cast("int")
+    )
+    counted = rows.withColumn("stood_at", counted_on(starts, F.col("which"), F.col("id")))
+    # What a counter stood at is used twice and counted once.
+    counted = counted.select(
+        "id", (F.col("stood_at") + F.col("stood_at") - F.col("stood_at")).alias("stood_at")
+    )
+    expected = []
+    for task in range(3):
+        counters = [100, 2**40]
+        for number in range(4 * task, 4 * task + 4):
+            if number % 4 == 3:
+                expected.append(None)
+            else:
+                expected.append(counters[number % 2])
+                counters[number % 2] += number
+    for _ in range(2):  # a plan that is carried out again counts anew
+        assert [row.stood_at for row in counted.orderBy("id").collect()] == expected
+
+
+@pytest.mark.quick
+def test_a_counter_that_is_not_there_is_an_error(spark: SparkSession) -> None:
+    counted = spark.range(1).select(counted_on(np.array([1], np.int64), F.lit(-1), F.lit(1).cast("long")))
+    with pytest.raises(Exception, match="out of bounds"):
+        counted.collect()
