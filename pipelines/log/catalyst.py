@@ -50,6 +50,8 @@ def number_of(texts: Sequence[str], text: Column) -> Column:
 
     They are written out wherever Spark shows the plan, so they should be thousands at most.
     """
+    if not texts:
+        return F.lit(-1).cast("long")
     jvm = _jvm()
     known = jvm.literal(jvm.numbered(texts), jvm.java_map)
     found = jvm.method(known, "get", jvm.long, IS_A_FUNCTION, jvm.arguments(jvm.expression(text)))

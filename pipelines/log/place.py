@@ -229,7 +229,8 @@ def running_offsets(sizes: np.ndarray, roll_units: np.ndarray, roll_offsets: np.
     return bytes_before + np.repeat(gaps, np.diff(np.r_[roll_units, len(sizes)]))
 
 
-# Two numbers in one: a file and where a split starts in it, a piece and a topic, both of these and a queue.
+# Two numbers in one, so that they are looked up at once: a file and where a split starts in it; a piece and a topic, a
+# pair; a pair and a queue.
 _FILE_BYTES, _NUMBERS = 2**44, 2**32
 
 
@@ -256,6 +257,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     rows = rows.withColumn("unit", _unit_of(place, units))
     rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
 
+    # The queue of its own topic: its unit's, the one it says, or its turn's.
     is_alone, queue_nums = pair.isNotNull(), number_at(starts.queue_nums, pair)
     # As count.chosen_queues: of a hash the remainder first, then its absolute value.
     ways = {"queue_id": F.col("queue_id"), "shard": F.abs(F.col("shard") % queue_nums)}
@@ -265,6 +267,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     chosen = F.coalesce(number_at(units.chosen_queue_ids, unit), *said, turn)
     rows = rows.withColumn("chosen_queue_id", chosen.cast("int"))
 
+    # The queue it is stored in.
     queue_id = F.col("chosen_queue_id")
     if "parked_topic" in names:
         is_parked = F.col("parked_topic").isNotNull()
@@ -274,6 +277,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
         queue_id = F.when(is_parked, F.col("parked_queue")).otherwise(queue_id)
     rows = rows.withColumn("queue_id", F.coalesce(number_at(units.queue_ids, unit), queue_id).cast("int"))
 
+    # Its offsets.
     in_unit = number_at(units.queue_offsets, unit) + place - number_at(units.first_places, unit)
     in_queue = counted_on(starts.queue_starts, starts.queue(pair, F.col("queue_id")), one)
     sized_piece = F.when(F.col("chosen_queue_id").isNotNull(), piece)

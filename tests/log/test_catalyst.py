@@ -38,7 +38,7 @@ def test_a_text_is_told_among_others(spark: SparkSession) -> None:
     texts = ["order", "%RETRY%billing", "Bücher", "topic-2"]
     values = ["topic-2", "order", "Bücher", "orders", "", None]
     assert asked(spark, number_of(texts, F.col("value")), values, "string") == [3, 0, 2, -1, -1, -1]
-    assert asked(spark, number_of([], F.col("value")), ["order"], "string") == [-1]
+    assert asked(spark, number_of([], F.col("value")), ["order", ""], "string") == [-1, -1]
 
 
 @pytest.mark.quick
