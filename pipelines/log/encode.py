@@ -34,7 +34,7 @@ def property_pair(name: str, value: Column) -> Column:
 
 
 def property_pair_bytes(name: str, value: Column) -> Column:
-    """Length of `property_pair`, int, without making it; null for a null value."""
+    """Length of `property_pair`, int, without making it."""
     return F.when(value != "", F.octet_length(value) + len(name) + 2).otherwise(0)
 
 

@@ -33,7 +33,7 @@ RESERVED_PROPERTIES = (
 MAX_PROPERTIES_BYTES = 32_767
 MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
 
-# Topics that are not looked at any closer; of a store with more, the first.
+# Topics of the store whose names are not looked at again, row by row; of a store with more, the first.
 TOPICS_TOLD_APART = 1_000
 TOPIC_PATTERN = r"^[%|a-zA-Z0-9_-]+$"
 
@@ -148,7 +148,7 @@ def _topic_complaints(rules: AcceptRules) -> list[Column]:
 
 
 def _is_fine(topic: str) -> bool:
-    """Whether there is nothing to complain of in a topic's name, as far as it is told here; rows are asked the others."""
+    """Whether no sentence above is about this topic; where that takes more than a look, the rows are asked."""
     return (
         re.fullmatch(TOPIC_PATTERN, topic, re.ASCII) is not None
         and len(topic) <= MAX_TOPIC_BYTES
