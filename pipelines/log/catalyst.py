@@ -46,14 +46,11 @@ def number_apart(number: int) -> Column:
 
 
 def number_of(texts: Sequence[str], text: Column) -> Column:
-    """Which of some texts, all different and none with U+0001, a text is, long; -1 where it is none of them, or null.
-
-    They are written out wherever Spark shows the plan, so they should be thousands at most.
-    """
+    """Which of some texts, all different and none with U+0001, a text is, long; -1 where it is none of them, or null."""
     if not texts:
         return F.lit(-1).cast("long")
     jvm = _jvm()
-    known = jvm.literal(jvm.numbered(texts), jvm.java_map)
+    known = jvm.held(jvm.numbered(texts))
     found = jvm.method(known, "get", jvm.long, IS_A_FUNCTION, jvm.arguments(jvm.expression(text)))
     return F.coalesce(jvm.column(found), F.lit(-1))
 
@@ -84,7 +81,7 @@ def counted_on(starts: np.ndarray, which: Column, step: Column) -> Column:
     Spark brings every task its plan afresh.
     """
     jvm = _jvm()
-    counters = jvm.literal(jvm.atomic_long_array(jvm.long_array(starts)), jvm.counters)
+    counters = jvm.held(jvm.counters(jvm.long_array(starts)))
     arguments = jvm.arguments(jvm.expression(which), jvm.expression(step))
     return jvm.column(jvm.method(counters, "getAndAdd", jvm.long, IS_ASKED_LATER, arguments))
 
@@ -147,22 +144,26 @@ class _Jvm:
         self.utf8_string = class_of("org.apache.spark.unsafe.types.UTF8String")
         self.java_array = class_of("java.lang.reflect.Array")
         self.arrays = class_of("java.util.Arrays")
-        self.atomic_long_array = jvm.java.util.concurrent.atomic.AtomicLongArray
-        self.unsafe_array = expressions.UnsafeArrayData
+        self._object_type, self._list = types.ObjectType, types.ObjectType(class_of("java.util.List"))
+
         gateway = SparkContext._gateway
         assert gateway is not None, "a Spark session has one"
         self._new_long_array = partial(gateway.new_array, jvm.long)
-        self._memory, self._text_of = spark.unsafe.Platform, spark.unsafe.types.UTF8String.fromString
-        self._spark_array = spark.sql.catalyst.util.GenericArrayData
-        self._map_of, self._hash_map = (
-            spark.sql.catalyst.util.ArrayBasedMapData.toJavaMap,
+        self._new_array = jvm.java.lang.reflect.Array.newInstance
+        self.counters = jvm.java.util.concurrent.atomic.AtomicLongArray
+        self._hash_map, self._map_of = (
             jvm.java.util.HashMap,
+            spark.sql.catalyst.util.ArrayBasedMapData.toJavaMap,
         )
+        self._spark_array, self.unsafe_array = (
+            spark.sql.catalyst.util.GenericArrayData,
+            expressions.UnsafeArrayData,
+        )
+        self._memory, self._text_of = spark.unsafe.Platform, spark.unsafe.types.UTF8String.fromString
+
         self.java_string = types.ObjectType(class_of("java.lang.String"))
         self.java_strings = types.ObjectType(class_of("[Ljava.lang.String;"))
-        self.java_map = types.ObjectType(class_of("java.util.HashMap"))
         self.longs = types.ObjectType(class_of("[J"))
-        self.counters = types.ObjectType(class_of("java.util.concurrent.atomic.AtomicLongArray"))
         self.long = types.DataType.fromJson('"long"')
         self.array_of_longs = types.ArrayType(self.long, False)
         self.boolean = types.DataType.fromJson('"boolean"')
@@ -186,6 +187,16 @@ class _Jvm:
         """A call of an object's method."""
         given = self.nothing if arguments is None else arguments
         return self._invoke(owner, name, returns, given, self.nothing, *kind)
+
+    def held(self, thing: Any) -> Any:
+        """An object that every task gets afresh. A plan's text would write out all that is in it; it lies in an array, of
+        which Java writes the address."""
+        kind, array = thing.getClass(), self._new_array(thing.getClass(), 1)
+        array[0] = thing
+        literal = self.literal(array, self._object_type(array.getClass()))
+        first = self.arguments(self.literal(0, self.integer))
+        listed = self.call(self.arrays, "asList", self._list, literal)
+        return self.method(listed, "get", self._object_type(kind), IS_A_FUNCTION, first)
 
     def long_array(self, numbers: np.ndarray) -> Any:
         """Java's long[] of an array of numbers, in one piece."""

@@ -82,3 +82,17 @@ def test_a_counter_that_is_not_there_is_an_error(spark: SparkSession) -> None:
     counted = spark.range(1).select(counted_on(np.array([1], np.int64), F.lit(-1), F.lit(1).cast("long")))
     with pytest.raises(Exception, match="out of bounds"):
         counted.collect()
+
+
+@pytest.mark.quick
+def test_a_plan_s_text_does_not_write_out_what_its_rows_look_up(spark: SparkSession) -> None:
+    numbers = np.arange(10_000, dtype=np.int64)
+    columns = [
+        search(numbers, F.col("id")),
+        number_at(numbers, F.col("id").cast("int")),
+        number_of([f"topic-{number}" for number in numbers], F.col("id").cast("string")),
+        counted_on(numbers, F.col("id").cast("int"), F.col("id")),
+    ]
+    rows = spark.range(2).select(*[column.alias(f"c{place}") for place, column in enumerate(columns)])
+    assert [tuple(row) for row in rows.collect()] == [(0, 0, -1, 0), (1, 1, -1, 1)]
+    assert len(rows._jdf.queryExecution().toString()) < 10_000
