@@ -144,7 +144,7 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
 def _expect_head(store: Store, write: Write) -> None:
     if write.after is None:
         return
-    found = store.delta(write.table).update().number(app_id(write.table, write.key))
+    found = store.delta(write.table).newest().number(app_id(write.table, write.key))
     if found != write.after:
         raise HeadMoved(
             f"planned commit {write.number} of {write.table.name}, but its last commit is {found}; "

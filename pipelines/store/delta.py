@@ -49,9 +49,34 @@ class DeltaTable:
         self.path = path
 
     def update(self) -> "DeltaSnapshot":
-        """The newest snapshot (about 20 ms on a warm session)."""
+        """The newest snapshot. Delta lists its whole log for it: 85 ms on a local disk for a log of a thousand commits."""
         none = self._jvm.scala.Option.empty()
         return DeltaSnapshot(self._log.update(False, none, none))
+
+    def newest(self) -> "DeltaSnapshot":
+        """As `update`, by two looks at the log where nothing was committed since this session last listed it.
+
+        For a table whose commits are all files of its log as soon as they are made, as a store's are: not one with a
+        coordinator of commits.
+        """
+        known = DeltaSnapshot(self._log.unsafeVolatileSnapshot())
+        return known if self._is_newest(known) else self.update()
+
+    def _is_newest(self, known: "DeltaSnapshot") -> bool:
+        """Whether the log has the snapshot's last commit, that very file (a table may be made anew), and none behind it."""
+        path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
+        if files.exists(path(directory, _commit_file(known.version + 1))):
+            return False
+        last = path(directory, _commit_file(known.version))
+        return (
+            bool(files.exists(last))
+            and files.getFileStatus(last).getModificationTime() == known.last_commit_written_ms
+        )
+
+    @cached_property
+    def _log_directory(self) -> tuple[Any, Any]:
+        """Hadoop's Path of the log and the file system it is on."""
+        return hadoop_path(self._spark, f"{self.path}/_delta_log")
 
     def version_at(self, timestamp_ms: int) -> int:
         """The version the table had at a time: the last one not later, and not earlier than Delta can still read."""
@@ -68,10 +93,10 @@ class DeltaTable:
 
     def commits_since(self, version: int) -> Iterator[CommitInfo]:
         """Every version after `version`, oldest first, read from the transaction log's files."""
-        directory, files = hadoop_path(self._spark, f"{self.path}/_delta_log")
+        directory, files = self._log_directory
         while True:
             version += 1
-            path = self._jvm.org.apache.hadoop.fs.Path(directory, f"{version:020d}.json")
+            path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
             if not files.exists(path):
                 return
             yield _commit_info(version, self._lines(files, path))
@@ -99,8 +124,20 @@ class DeltaSnapshot:
     @property
     def identity(self) -> tuple[str, int, int]:
         """What no other table and no other version has, also where a directory was removed and made anew."""
-        written_ms = self._snapshot.logSegment().lastCommitFileModificationTimestamp()
-        return str(self._snapshot.metadata().id()), self.version, int(written_ms)
+        return str(self._snapshot.metadata().id()), self.version, self.last_commit_written_ms
+
+    @property
+    def last_commit_written_ms(self) -> int:
+        """When the file of its last commit was written, epoch milliseconds."""
+        return int(self._snapshot.logSegment().lastCommitFileModificationTimestamp())
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Its rows. As `versionAsOf` gives them, for which Delta lists the whole log to see whether it has the version."""
+        java = jvm(spark)
+        no_filters, no_catalog = java.PythonUtils.toSeq(java.java.util.List.of()), java.scala.Option.empty()
+        this = java.scala.Some(self._snapshot)
+        relation = self._snapshot.deltaLog().createRelation(no_filters, this, no_catalog, True)
+        return DataFrame(java_session(spark).baseRelationToDataFrame(relation), spark)
 
     def files(self, spark: SparkSession) -> DataFrame:
         """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues), …"""
@@ -171,6 +208,10 @@ class DeltaSnapshot:
             return None
         listed = found.get()
         return [listed.apply(place) for place in range(listed.size())]
+
+
+def _commit_file(version: int) -> str:
+    return f"{version:020d}.json"
 
 
 def _commit_info(version: int, lines: Iterator[str]) -> CommitInfo:

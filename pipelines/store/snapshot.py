@@ -59,8 +59,7 @@ class Snapshot:
 
     def read(self, table: Table) -> DataFrame:
         """The rows of the table in the pinned version."""
-        reader = self.store.spark.read.format("delta").option("versionAsOf", self.version(table))
-        return reader.load(self.store.path(table))
+        return self._pin(table).read(self.store.spark)
 
     def rows(self, table: Table) -> Sequence[Row]:
         """All rows of a table of settings, topics or the like, which fit the driver."""
@@ -139,7 +138,7 @@ class Snapshot:
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:
-            self._pinned[table.name] = self.store.delta(table).update()
+            self._pinned[table.name] = self.store.delta(table).newest()
         return self._pinned[table.name]
 
 

@@ -31,6 +31,15 @@ def by_delta(at: Snapshot, group: str) -> list:
     return sorted(at.read(CONSUMER_OFFSETS).where(F.col("group") == group).collect())
 
 
+def offsets(at: Snapshot) -> list[int]:
+    return [row.next_offset for row in at.read_small(CONSUMER_OFFSETS, group="one").collect()]
+
+
+def copy(store: Store, directory: Path) -> Store:
+    shutil.copytree(store.uri, directory)
+    return Store(store.spark, str(directory))
+
+
 @pytest.mark.quick
 def test_a_groups_partitions_are_read_as_delta_reads_them(store: Store) -> None:
     for next_offset in (3, 4):  # the second time puts rows in the place of others
@@ -49,10 +58,28 @@ def test_a_pinned_version_is_read_whatever_came_after_it(store: Store) -> None:
     before = store.snapshot()
     before.version(CONSUMER_OFFSETS)
     record(store, "one", ["T"], 7)
-    assert [row.next_offset for row in before.read_small(CONSUMER_OFFSETS, group="one").collect()] == [3, 3]
-    assert [
-        row.next_offset for row in store.snapshot().read_small(CONSUMER_OFFSETS, group="one").collect()
-    ] == [7, 7]
+    for at, next_offset in ((before, 3), (store.snapshot(), 7)):
+        assert offsets(at) == [next_offset] * 2
+        assert [row.next_offset for row in by_delta(at, "one")] == [next_offset] * 2
+
+
+def test_what_another_process_has_committed_is_seen(store: Store, tmp_path: Path) -> None:
+    record(store, "one", ["T"], 3)
+    other = copy(store, tmp_path / "other")
+    record(other, "one", ["T"], 7)
+    assert offsets(store.snapshot()) == [3, 3]
+    shutil.copytree(other.uri, store.uri, dirs_exist_ok=True)
+    assert offsets(store.snapshot()) == [7, 7]
+
+
+def test_a_store_made_anew_in_the_place_of_another_is_seen(store: Store, tmp_path: Path) -> None:
+    other = copy(store, tmp_path / "other")
+    for made, next_offset in ((store, 3), (other, 7)):  # as many commits, at different times
+        record(made, "one", ["T"], next_offset)
+    assert offsets(store.snapshot()) == [3, 3]
+    shutil.rmtree(store.uri)
+    copy(other, Path(store.uri))
+    assert offsets(store.snapshot()) == [7, 7]
 
 
 def test_only_a_table_that_is_known_to_have_no_rows_is_empty(store: Store) -> None:
@@ -67,8 +94,7 @@ def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], 
     written = new_store()
     commit(written, lambda at: Plan((progress_write(at, {"follower": 5}),)))
     record(written, "one", ["T"], 3)
-    copied = Store(written.spark, str(tmp_path / "copied"))
-    shutil.copytree(written.uri, copied.uri)
+    copied = copy(written, tmp_path / "copied")
     for checksum in Path(copied.uri).rglob("*.crc"):
         checksum.unlink()
     at = copied.snapshot()
