@@ -27,8 +27,9 @@ from pipelines.store.store import PLAIN_DELTA, Store
 from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics
 from schemas import COMMITLOG
 
-# The first put of a session takes nearly twice as long as the fifth: the JVM compiles what it runs.
-WARM_UPS = 4
+# The first put of a session takes nearly twice as long as the fifth, which takes a tenth more than the eleventh: the JVM
+# compiles what it runs, Spark's planner last.
+WARM_UPS = 12
 SHORT_LOG, LONG_LOG = 50, 1_000
 
 
