@@ -14,14 +14,15 @@ SHELL := /bin/bash
 VENV := .venv/bin
 export PYTHON
 
-.PHONY: help setup demo airflow airflow-demo package test test-quick test-slow bench lint types clean
+.PHONY: help setup demo airflow airflow-demo package test test-quick test-slow test-nightly test-engine bench lint types clean
 
 help:
 	@echo "make setup       .venv with pinned packages, jars/ with Delta; again: nothing to do"
 	@echo "make demo        setup, then a real RocketMQ store becomes tables, with answers in SQL"
 	@echo "make airflow     Airflow in an environment of its own (airflow-demo: the DAGs on a sample store, in a browser)"
 	@echo "make package     dist/: what the executors of a cluster need, and settings for each kind of cluster"
-	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes)"
+	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes;"
+	@echo "                 test-nightly: longer ones; test-engine: groups and deliveries on the engine users run)"
 	@echo "make bench       setup, then the benchmarks"
 	@echo "make lint types  ruff and mypy"
 	@echo "make clean       remove what setup and runs have made"
@@ -42,14 +43,24 @@ package: setup
 	@scripts/package.sh
 
 test: setup
-	$(VENV)/python -m pytest -m "not slow" --durations=15
+	$(VENV)/python -m pytest -m "not slow and not nightly" --durations=15
 
 test-quick: setup
-	$(VENV)/python -m pytest -m "quick and not slow"
+	$(VENV)/python -m pytest -m "quick and not slow and not nightly"
 
 test-slow: airflow package
 	@scripts/browser.sh
-	$(VENV)/python -m pytest -m slow --durations=10
+	@scripts/hdfs.sh
+	$(VENV)/python -m pytest -m "slow and not nightly" --durations=10
+
+# Not in .ci/run: longer than a change can wait for.
+test-nightly: airflow package
+	@scripts/hdfs.sh
+	$(VENV)/python -m pytest -m nightly -v
+
+test-engine: setup
+	COMMITLAKE_TEST_ENGINE=users $(VENV)/python -m pytest -m "not nightly" --durations=15 \
+		tests/consume tests/delay tests/retry tests/transaction
 
 bench: setup
 	@set -e; for benchmark in benchmarks/*.py; do $(VENV)/python $$benchmark; done

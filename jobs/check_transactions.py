@@ -1,6 +1,5 @@
 """Ask producers about half messages that have waited too long, and give up on those that have been asked often enough."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -48,9 +47,10 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
     check = load_function("--checker", checker) if checker is not None else None
     said = None if outcomes is None else _outcomes(run, outcomes)
     checked = discarded = 0
+    last_append = run.store.snapshot().number(COMMITLOG)
     more = True
     while more:
-        result = run.commit(partial(plan_check, now_ms=run.now_ms, run_id=run.run_id)).result
+        result = run.commit(lambda at: plan_check(at, run.now_ms, run.run_id)).result
         checked, discarded, more = (
             checked + result["checked"],
             discarded + result["discarded"],
@@ -61,7 +61,12 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
         asked = (
             run.store.snapshot()
             .read(COMMITLOG)
-            .where((F.col("append_id") == run.run_id) & (F.col("purpose") == CHECK))
+            # A run that goes round asks about what this round has put back, not an earlier one.
+            .where(
+                (F.col("append_seq") > last_append)
+                & (F.col("append_id") == run.run_id)
+                & (F.col("purpose") == CHECK)
+            )
         )
         # A number and a word a half.
         answered = (answers(asked, check) if check is not None else _said(asked, said)).toArrow()

@@ -30,6 +30,7 @@ JOBS = (
     "sql",
     "register",
     "maintain",
+    "backup",
     "validate",
     "report",
     "doctor",

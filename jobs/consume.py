@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.group_reader import Counts, From, Model, Options, Reader, ReadFrom
+from jobs.held_queues import HeldQueues
 from jobs.job import Run, job, main
 from pipelines.consume import allocate
 from pipelines.consume.class_pages import find_class_filter
@@ -31,6 +32,7 @@ from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import plan_group
 from pipelines.store.errors import BadInput
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
+from pipelines.store.head import read_head
 from pipelines.store.topics import RETRY_PREFIX, read_topics
 
 
@@ -143,18 +145,43 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
     group = _group(run, asked)
     counts = Counts()
     began = time.monotonic()
+    readers = []
     for subscription in _subscriptions(run, asked):
         selection = Selection(subscription, f"{RETRY_PREFIX}{asked.group}")
         class_filter = _class_filter(run, subscription)
         for client_id, queues in _shares(run, asked, subscription.topic):
-            reader = Reader(
-                run, asked, group, listener, selection, class_filter, client_id, queues, counts, began
+            readers.append(
+                Reader(run, asked, group, listener, selection, class_filter, client_id, queues, counts, began)
             )
+    left = 0
+    if asked.reads_alone:
+        left = _read_alone(run, asked.group, readers)
+    else:
+        for reader in readers:
             reader.read()
-    result = {"group": asked.group, **counts.result()}
+    result = {"group": asked.group, **counts.result(), "queues_left": left}
     for error, times in result["errors"].items():
         run.say(f"{times:,} failed: {error}")
     return result
+
+
+def _read_alone(run: Run, group: str, readers: Sequence[Reader]) -> int:
+    """Read queues that no other run of the group reads meanwhile; how many are left to such runs."""
+    held = HeldQueues(run, group)
+    waiting = {queue for reader in readers for queue in reader.stand(run.store.snapshot()).waiting}
+    if waiting:
+        held.lock(waiting)
+    try:
+        for reader in readers:
+            reader.read(held)
+    except BaseException as failure:
+        if run.is_interruption(failure):
+            held.keep()  # Spark may still be ending what reads
+        else:
+            held.unlock()
+        raise
+    held.unlock()
+    return len(held.left)
 
 
 def _expect_sense(asked: Options) -> None:
@@ -277,9 +304,11 @@ def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]
     if asked.is_broadcasting:
         assert asked.client_id is not None, "expected by _expect_sense"
         return [(asked.client_id, queues)]
-    retries = [
-        (retry, queue_id) for queue_id in range(topics[retry].read_queue_nums if retry in topics else 0)
-    ]
+    # Retries may lie in more queues than the topic is configured to have: of an imported broker, or of a group whose
+    # retry queues were raised while its retry topic kept the old number.
+    used = [queue_id for name, queue_id in read_head(at).next_queue_offsets if name == retry]
+    configured = topics[retry].read_queue_nums if retry in topics else 0
+    retries = [(retry, queue_id) for queue_id in range(max([configured, *(used_id + 1 for used_id in used)]))]
     if not asked.clients:
         return [("", queues + retries)]
     broker = run.store.settings["brokerName"]

@@ -28,7 +28,9 @@ def create_store(
     if settings.without_effect:
         run.say(f"kept, but without effect here: {', '.join(settings.without_effect)}")
     store = Store(run.spark, run.store_uri)
-    if not store.exists():
+    if store.exists():
+        store.make_tables()  # of a newer version, or deleted
+    else:
         store = Store.create(run.spark, run.store_uri, settings.given)
     # Asked also of a store just made: another run may have made it at the same time with other settings.
     differences = store.settings.differences(settings)

@@ -4,7 +4,9 @@ from functools import partial
 from typing import Any
 
 from jobs.job import Run, job, main
-from pipelines.delay.deliver import next_due_ms, plan_deliver
+from pipelines.delay.deliver import Stopped, next_due_ms, plan_deliver
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
 
 
 @job
@@ -15,13 +17,15 @@ def deliver(run: Run) -> dict[str, Any]:
 
 def deliver_due(run: Run) -> dict[str, Any]:
     """Deliver all that is due in the run's store; the counts of deliver."""
+
+    def plan(at: Snapshot, after: Stopped | None) -> Plan:
+        return plan_deliver(at, run.now_ms, run.run_id, after)
+
     delivered = skipped = hops = 0
     after = None
     with run.progress("delivering", None) as advance:
         while True:
-            result = run.commit(
-                partial(plan_deliver, now_ms=run.now_ms, run_id=run.run_id, after=after)
-            ).result
+            result = run.commit(partial(plan, after=after)).result
             delivered, skipped, hops = (
                 delivered + result["delivered"],
                 skipped + result["skipped"],

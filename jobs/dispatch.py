@@ -8,6 +8,7 @@ import typer
 from jobs.job import Run, job, main
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import FAN_IN, plan_merge
+from pipelines.store.errors import TableMissing
 from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 
 
@@ -22,9 +23,11 @@ def dispatch(
 
 def dispatch_store(run: Run, rebuild: bool = False) -> dict[str, Any]:
     """Bring the run's store up to the log's end; the counts of dispatch."""
-    if rebuild:
-        run.store.make_tables()  # derived tables may have been dropped
-    committed = run.commit(lambda at: plan_dispatch(at, rebuild))
+    try:
+        committed = run.commit(lambda at: plan_dispatch(at, rebuild))
+    except TableMissing:
+        run.store.make_tables()  # derived tables may have been deleted
+        committed = run.commit(lambda at: plan_dispatch(at, rebuild))
     for table in DERIVED:
         if committed.counts.get(table.name) and run.store.snapshot().number(table) % FAN_IN == 0:
             run.commit(partial(plan_merge, table=table))

@@ -1,7 +1,6 @@
 """Commit or roll back half messages as their producers say."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -10,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.job import Run, job, main
+from pipelines.log.append_ids import is_put_by
 from pipelines.log.requests import read_requests, refuse, with_rows
-from pipelines.produce.put import is_put_by
 from pipelines.store.topics import HALF_TOPIC
 from pipelines.transaction.check import answers
 from pipelines.transaction.end import REQUEST_COLUMNS, plan_end
@@ -66,7 +65,7 @@ def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:
     found = with_rows(run.store.snapshot(), requests)
     committed = rolled_back = 0
     while True:
-        result = run.commit(partial(plan_end, requests=found, now_ms=run.now_ms, append_id=run.run_id)).result
+        result = run.commit(lambda at: plan_end(at, found, run.now_ms, run.run_id)).result
         committed, rolled_back = committed + result["committed"], rolled_back + result["rolled_back"]
         if not result["more"]:
             break

@@ -19,6 +19,7 @@ EXAMPLES = {
     "sql": "sql --store demo/store 'SELECT topic, count(*) FROM messages GROUP BY topic'",
     "register": "register --store demo/store --database orders",
     "maintain": "maintain --store demo/store --dry-run",
+    "backup": "backup --store demo/store --to demo/backup",
     "validate": "validate --store demo/store --suite log --suite lineage",
     "report": "report --store demo/store --out report.html",
     "doctor": "doctor --store demo/store",

@@ -2,15 +2,15 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
+from jobs.held_queues import HeldQueues
 from jobs.job import Run
 from jobs.put_messages import put_traces
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
@@ -28,6 +28,7 @@ from pipelines.consume.offsets import (
     Offset,
     Queue,
     Reached,
+    Waits,
     plan_commit,
     plan_in_flight,
     read_in_flight,
@@ -43,14 +44,18 @@ from pipelines.consume.pages import (
     read_page,
     size_after,
 )
+from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
 from pipelines.filter.class_filters import ClassFilter
+from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.log.arrow import unweighed
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import plan_group_topics
+from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import as_messages
 from schemas import CONSUMER_OFFSETS
@@ -112,6 +117,15 @@ class Options:
     def is_broadcasting(self) -> bool:
         return self.model == Model.broadcasting
 
+    @property
+    def reads_alone(self) -> bool:
+        """Whether no other run of the group may read a queue meanwhile.
+
+        A client among clients has queues of its own already; read in order, a queue is locked as it is in RocketMQ.
+        """
+        is_one_of_clients = bool(self.clients) and self.client_id is not None
+        return not self.is_broadcasting and (self.orderly or not is_one_of_clients)
+
 
 @dataclasses.dataclass
 class Counts:
@@ -147,6 +161,32 @@ class Counts:
         return dict(by_times[:ERRORS_TOLD])
 
 
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Where a client's queues stand.
+
+    at         what this was read from
+    positions  where each queue is read on
+    ends       where it ends for now: an orderly queue that waits at a message, where it is read on
+    known      what is recorded of it, where something is
+    in_flight  of orderly queues: the message they wait at
+    """
+
+    at: Snapshot
+    positions: dict[Queue, int]
+    ends: dict[Queue, int]
+    known: Mapping[Queue, Offset]
+    in_flight: Mapping[Queue, Waits]
+
+    @property
+    def waiting(self) -> list[Queue]:
+        """Queues with something to read."""
+        return [queue for queue, position in self.positions.items() if position < self.ends[queue]]
+
+    def generation(self, queue: Queue) -> int:
+        return self.known[queue].generation if queue in self.known else 0
+
+
 @dataclasses.dataclass
 class Reader:
     """One client, reading its queues page by page."""
@@ -161,51 +201,102 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
+    held: HeldQueues | None = None
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
+    # What is recorded of each queue as far as this run knows; where it begins, of one of which nothing is.
+    recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
+    # Queues whose offset lay beyond their end.
+    set_back: set[Queue] = dataclasses.field(default_factory=set)
 
-    def read(self) -> None:
-        """Hand over what the queues hold now, record how far it came, and send back what failed."""
+    def stand(self, at: Snapshot) -> Standing:
+        """Where the queues stand."""
+        bounds = read_queues(at, self.queues)
+        known = self._known(at)
+        positions, ends = {}, {queue: each.max_offset for queue, each in bounds.items()}
+        for queue, each in bounds.items():
+            offset = None if self.asked.read_from == ReadFrom.memory else known.get(queue)
+            start = self._first(at, queue, bounds) if offset is None else self._at_most_end(at, queue, offset)
+            positions[queue] = max(start, each.min_offset)
+        in_flight = read_in_flight(at, self.asked.group) if self.asked.orderly else {}
+        for queue, (_, _, due_ms) in in_flight.items():
+            # A clock that is further ahead than clocks may be has no queue wait for it.
+            if queue in positions and 0 < due_ms - self.run.now_ms <= SUSPEND_MS + CLOCKS_APART_MS:
+                ends[queue] = positions[queue]  # its turn has not come
+        return Standing(at, positions, ends, known, in_flight)
+
+    def read(self, held: HeldQueues | None = None) -> None:
+        """Hand over what the queues hold now, record how far it came, and send back what failed.
+
+        held  the queues that this run reads alone; None: all are its own
+        """
+        self.held = held
         at = self.run.store.snapshot()
         if self.asked.offsets_file is None:
             at.will_write(CONSUMER_OFFSETS)
-        bounds = read_queues(at, self.queues)
-        ends = {queue: each.max_offset for queue, each in bounds.items()}
-        known = self._known(at)
-        positions = {}
-        for queue, each in bounds.items():
-            offset = None if self.asked.read_from == ReadFrom.memory else known.get(queue)
-            start = offset.next_offset if offset is not None else self._first(at, queue, bounds)
-            positions[queue] = min(max(start, each.min_offset), each.max_offset)
-        generations = {queue: offset.generation for queue, offset in known.items()}
-        waiting = read_in_flight(at, self.asked.group) if self.asked.orderly else {}
-        for queue, (_, _, due_ms) in waiting.items():
-            if due_ms > self.run.now_ms and queue in positions:
-                ends[queue] = positions[queue]  # its turn has not come
+        here = self.stand(at)
+        mine = [queue for queue in here.positions if held is None or queue not in held.left]
+        self.recorded = {
+            queue: here.known[queue].next_offset if queue in here.known else here.positions[queue]
+            for queue in mine
+        }
+        self._tell_moved(here, mine)
         # Recorded also where nothing is read: a group that begins at the end begins there once (2.2).
         self.begun = {
-            queue: Reached(queue, start, generations.get(queue, 0))
-            for queue, start in positions.items()
-            if queue not in known or start > known[queue].next_offset
+            queue: self._reached(queue, here.positions[queue], here.generation(queue), is_alone=True)
+            for queue in mine
+            if queue not in here.known
+            or queue in self.set_back
+            or here.positions[queue] > self.recorded[queue]
         }
         # At once, unless it is the first: after a run that is cut short the end may be another place.
         if self.asked.from_ != From.first:
             self._record_begun()
-        self._read_pages(at, positions, ends, generations, waiting)
+        read = mine if held is None else [queue for queue in mine if held.holds(queue)]
+        self._read_pages(here, {queue: here.positions[queue] for queue in read})
         self._record_begun()
+
+    def _tell_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
+        """Say of which queues the recorded offset is not one of theirs, so that the group goes on elsewhere."""
+        for queue in mine:
+            known = here.known.get(queue)
+            if known is None or self.asked.read_from == ReadFrom.memory:
+                continue
+            position, (topic, queue_id) = here.positions[queue], queue
+            where = (
+                f"group {self.asked.group} is at offset {known.next_offset} of queue {queue_id} of {topic}"
+            )
+            if position < known.next_offset:
+                self.set_back.add(queue)
+                self.run.warn(f"{where}, which ends at {position}; it goes on from there")
+            elif position > known.next_offset:
+                expired = position - known.next_offset
+                self.run.warn(
+                    f"{where}, which begins at {position}: {expired:,} messages are gone that it has not read"
+                )
+
+    def _at_most_end(self, at: Snapshot, queue: Queue, known: Offset) -> int:
+        """Where a queue is read on; its end, where its offset lies beyond (docs/rocketmq/store.md 6.1).
+
+        Not what dispatch has seen, but what the log holds; and not while an import has brought the offset and is still
+        bringing the messages.
+        """
+        head = read_head(at)
+        end = head.next_of(*queue)
+        is_beyond = known.next_offset > end and read_floors(at).get("dispatch", 0) <= head.next_offset
+        return end if is_beyond else known.next_offset
+
+    def _reached(self, queue: Queue, next_offset: int, generation: int, is_alone: bool) -> Reached:
+        goes_back = self.asked.orderly or queue in self.set_back
+        return Reached(queue, next_offset, generation, self.recorded[queue], is_alone, goes_back)
 
     def _record_begun(self) -> None:
         if self.begun:
             self._record(())
 
-    def _read_pages(
-        self,
-        at: Snapshot,
-        positions: dict[Queue, int],
-        ends: dict[Queue, int],
-        generations: Mapping[Queue, int],
-        waiting: Mapping[Queue, tuple[int, int, int]],
-    ) -> None:
-        """Page after page from `positions` to `ends`, as far as the run's limits allow."""
+    def _read_pages(self, here: Standing, positions: dict[Queue, int]) -> None:
+        """Page after page from `positions` to the queues' ends, as far as the run's limits allow."""
+        ends = here.ends
+        generations = {queue: offset.generation for queue, offset in here.known.items()}
         first = size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
         while not self._is_out_of_time:
             left, left_bytes = self._left
@@ -213,21 +304,27 @@ class Reader:
                 return
             if left is not None and self.selection.is_all:
                 size = min(left, size)  # with a filter, how many must be looked at is not known
+            lost = [queue for queue in positions if not self._is_still_mine(queue)]
+            self._tell_lost(lost)
+            positions = {queue: start for queue, start in positions.items() if queue not in lost}
             parts = next_parts(positions, ends, generations, size)
             if not parts:
                 return
             began = time.monotonic()
-            page = read_page(at, parts, self.asked.group, self.selection)
+            page = read_page(here.at, parts, self.asked.group, self.selection)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
                 self.counts.bytes += size_bytes
                 if cut != parts:
-                    page = read_page(at, cut, self.asked.group, self.selection)
-            reached, stopped = self._hand_over(self._filtered(page), waiting)
+                    page = read_page(here.at, cut, self.asked.group, self.selection)
+            reached, stopped = self._hand_over(self._filtered(page), here.in_flight)
             for queue in stopped:
                 ends[queue] = reached[queue]
             positions |= reached
             size = size_after(first, sum(part.messages for part in parts), time.monotonic() - began)
+
+    def _is_still_mine(self, queue: Queue) -> bool:
+        return self.held is None or self.held.holds(queue)
 
     @property
     def _is_out_of_time(self) -> bool:
@@ -250,7 +347,7 @@ class Reader:
         return filtered_by_class(page, self.class_filter, self.asked.group, self.selection.retry_topic)
 
     def _hand_over(
-        self, filtered: FilteredPage, waiting: Mapping[Queue, tuple[int, int, int]]
+        self, filtered: FilteredPage, waiting: Mapping[Queue, Waits]
     ) -> tuple[dict[Queue, int], list[Queue]]:
         """Hand a page over and settle what came of it; how far each queue has come, and which have stopped."""
         page, parts = filtered.page, filtered.page.parts
@@ -278,14 +375,26 @@ class Reader:
             self._trace(page, failed, reached, round(took_ms / handed))
         if given_back.num_rows and not self.asked.is_broadcasting:
             self._send_back(given_back, parts)
+        is_alone = self.held is not None
+        come = [
+            self._reached(part.queue, reached[part.queue], part.generation, is_alone)
+            for part in parts
+            if self._is_still_mine(part.queue)
+        ]
         if self.asked.orderly:
-            self._record_waiting(parts, reached, suspending, waiting)
-        self._record(
-            [Reached(part.queue, reached[part.queue], part.generation, self.asked.orderly) for part in parts]
-        )
-        return reached, [*suspending, *(part.queue for part in filtered.stopped)]
+            self._record_waiting(parts, reached, suspending, waiting, come)
+        lost = {part.queue for part in parts} - self._record(come)
+        self._tell_lost(lost)
+        return reached, [*suspending, *lost, *(part.queue for part in filtered.stopped)]
 
-    def _ask(self, page: Page, waiting: Mapping[Queue, tuple[int, int, int]]) -> pa.Table:
+    def _tell_lost(self, queues: Collection[Queue]) -> None:
+        for topic, queue_id in sorted(queues):
+            self.run.say(
+                f"queue {queue_id} of {topic} was reset while it was read, or its lock ended; what has been read of it "
+                "since is not recorded"
+            )
+
+    def _ask(self, page: Page, waiting: Mapping[Queue, Waits]) -> pa.Table:
         retry_topic = self.selection.retry_topic
         if takes_a_dataframe(self.listener.call):
             return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
@@ -316,22 +425,16 @@ class Reader:
         handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
         messages = as_messages(handed).join(said, "physical_offset", "left")
         traces = traces_of_consumption(messages, self.asked.group, call, self.run.now_ms, cost_time_ms)
-        put_traces(self.run, traces, f"trace:{call}")
+        put_traces(self.run, traces, f"{TRACE_PREFIX}{call}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
         more = True
         while more:
-            plan = partial(
-                plan_failures,
-                failed=failed,
-                parts=parts,
-                group=self.group,
-                now_ms=self.run.now_ms,
-                append_id=self.run.run_id,
-            )
-            result = self.run.commit(plan).result
+            result = self.run.commit(
+                lambda at: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id)
+            ).result
             self.counts.sent_back += result["sent_back"]
             self.counts.dead_lettered += result["dead_lettered"]
             self.counts.dropped += result["dropped"]
@@ -342,10 +445,14 @@ class Reader:
         parts: Sequence[Part],
         reached: Mapping[Queue, int],
         stopped: Sequence[Queue],
-        waiting: Mapping[Queue, tuple[int, int, int]],
+        waiting: Mapping[Queue, Waits],
+        come: Sequence[Reached],
     ) -> None:
-        changes: dict[Queue, tuple[int, int, int] | None] = {}
+        mine = {each.queue for each in come}
+        changes: dict[Queue, Waits | None] = {}
         for part in parts:
+            if part.queue not in mine:
+                continue
             offset, tries, _ = waiting.get(part.queue, (-1, 0, 0))
             if part.queue in stopped:
                 at_offset = reached[part.queue]
@@ -353,10 +460,13 @@ class Reader:
                 changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
             elif part.queue in waiting:
                 changes[part.queue] = None
-        self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes))
+        self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes, come))
 
-    def _record(self, reached: Sequence[Reached]) -> None:
-        """Record how far some queues have come, and where those begin that nothing is recorded of yet."""
+    def _record(self, reached: Sequence[Reached]) -> set[Queue]:
+        """Record how far some queues have come, and where those begin that nothing is recorded of yet.
+
+        The queues of which this is recorded now.
+        """
         reached = list((self.begun | {each.queue: each for each in reached}).values())
         self.begun = {}
         if self.asked.offsets_file is not None:
@@ -365,20 +475,12 @@ class Reader:
                 self.asked.offsets_file,
                 {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
             )
-            return
-        result = self.run.commit(
-            partial(
-                plan_commit,
-                group=self.asked.group,
-                client_id=self.client_id,
-                reached=reached,
-                now_ms=self.run.now_ms,
-            )
-        ).result
-        for topic, queue_id in result.get("stale", ()):
-            self.run.say(
-                f"queue {queue_id} of {topic} was reset while it was read; what was read of it is not recorded"
-            )
+            return {each.queue for each in reached}
+        recorded: dict[Queue, int] = self.run.commit(
+            lambda at: plan_commit(at, self.asked.group, self.client_id, reached, self.run.now_ms)
+        ).result["recorded"]
+        self.recorded |= recorded
+        return set(recorded)
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:
         if self.asked.offsets_file is None:

@@ -14,6 +14,7 @@ A job is a function from its arguments to its counts:
 import inspect
 import json
 import logging
+import re
 import signal
 import sys
 import threading
@@ -30,6 +31,7 @@ from typing import Annotated, Any
 from urllib.parse import urlparse
 
 import typer
+from py4j.protocol import Py4JJavaError
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -48,7 +50,7 @@ from rich.text import Text
 
 from jobs.command_line import EXIT_BAD_INPUT, EXIT_DONE, EXIT_FAILED, print_result, result_line, run_app
 from jobs.examples import epilog
-from jobs.session import session
+from jobs.session import PROJECT, session
 from pipelines.store.commit import Committed, commit
 from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.jvm import hadoop_path
@@ -78,25 +80,33 @@ class Run:
 
     job              name of the job
     store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
-    now_ms           the job's clock, read once; nothing else in a job reads one
+    fixed_now_ms     the job's clock where --now fixes it; None: the machine's
     quiet            whether to say nothing but the result
     run_id           another for each run
     wrote            whether it has committed anything
-    was_interrupted  whether Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
+    interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
     exit_status      how the job ends when it raises nothing; see end_with
     at_end           what is to be undone when the run ends
     """
 
     job: str
     store_uri: str
-    now_ms: int
+    fixed_now_ms: int | None = None
     quiet: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
-    was_interrupted: bool = False
+    interruptions: int = 0
     exit_status: int = EXIT_DONE
     session_settings: dict[str, str] = field(default_factory=dict)
     at_end: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def now_ms(self) -> int:
+        """The job's clock, epoch milliseconds; nothing else in a job reads one.
+
+        Read it for each plan: other jobs append between a run's start and its plan, and between two of its plans.
+        """
+        return time.time_ns() // 1_000_000 if self.fixed_now_ms is None else self.fixed_now_ms
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -110,12 +120,12 @@ class Run:
         to_spark = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: FrameType | None) -> None:
-            self.was_interrupted = True
+            self.interruptions += 1
             if callable(to_spark):
                 to_spark(number, frame)
 
         def is_worth_a_line(record: logging.LogRecord) -> bool:
-            return not self.was_interrupted  # what py4j logs of being interrupted helps nobody
+            return not self.interruptions  # what py4j logs of being interrupted helps nobody
 
         self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
         signal.signal(signal.SIGINT, interrupted)
@@ -125,7 +135,7 @@ class Run:
 
     def is_interruption(self, failure: BaseException) -> bool:
         """Whether a failure is what became of a Ctrl-C."""
-        return self.was_interrupted or isinstance(failure, KeyboardInterrupt)
+        return self.interruptions > 0 or isinstance(failure, KeyboardInterrupt)
 
     @cached_property
     def store(self) -> Store:
@@ -137,7 +147,7 @@ class Run:
 
         Raises KeyboardInterrupt for a Ctrl-C pressed before, which may have been swallowed on its way from the JVM.
         """
-        if self.was_interrupted:
+        if self.interruptions:
             raise KeyboardInterrupt
         committed = commit(self.store, planner)
         self.wrote = self.wrote or committed.wrote
@@ -152,6 +162,10 @@ class Run:
         """A line for the person who watches; never on stdout, which belongs to the result."""
         if not self.quiet:
             Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """As `say`, of something that may have been lost: also when the run is quiet."""
+        print(f"warning: {text}", file=sys.stderr)
 
     @contextmanager
     def progress(self, what: str, total: int | None, unit: str = "rows") -> Iterator[Callable[[int], None]]:
@@ -231,7 +245,7 @@ def _command(
         run = Run(
             job=function.__name__,
             store_uri=common["store"],
-            now_ms=common["now"] if common["now"] is not None else time.time_ns() // 1_000_000,
+            fixed_now_ms=common["now"],
             quiet=common["quiet"],
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
@@ -282,7 +296,8 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     finally:
         run.at_end.close()
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
-    if run.wrote or (has_failed and run.store_uri):
+    # Pressed twice, Ctrl-C means now: not to wait for the lock once more.
+    if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
         _record(run, started_ms, line)
     if result_path is not None:
         _write_result(run, result_path, line)
@@ -302,9 +317,8 @@ def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
     try:
         rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
         commit(run.store, lambda at: Plan((at.note(JOB_RUNS, rows),)))
-    except (
-        Exception
-    ) as failure:  # what the run did is done; that it could not be noted is worth a line, not a failure
+    except (Exception, KeyboardInterrupt) as failure:
+        # What the run did is done; that it could not be noted is worth a line, not a failure.
         log.warning("this run could not be recorded in job_runs: %s", first_line(failure))
 
 
@@ -327,6 +341,29 @@ def _explain(text: str, debug: bool) -> None:
 
 def first_line(failure: BaseException) -> str:
     """What a failure says; of one on an executor, what our own code said there."""
-    lines = str(failure).strip().splitlines() or [type(failure).__name__]
+    lines = str(failure).strip().splitlines()
     told = [line.partition(": ")[2] for line in lines if line.startswith(f"{StoreError.__module__}.")]
-    return told[-1] if told else lines[0]
+    if told:
+        return told[-1]
+    if isinstance(failure, Py4JJavaError):
+        # Its own first line is which of Python's calls it was; the next is Java's, with a class before the words.
+        lines = [_JAVA_CLASS.sub("", line.removeprefix(": ")) for line in lines[1:]]
+    if isinstance(failure, MISTAKES) or not lines:
+        return (
+            f"{type(failure).__name__}{_place_of(failure)}{': ' if lines else ''}{''.join(lines[:1])}; this is a mistake in "
+            "commitlake itself: please report it with what --debug shows"
+        )
+    return lines[0]
+
+
+# What Python raises for a mistake in code: its text is a bare key or name as often as not.
+MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, StopIteration, TypeError)
+_JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
+
+
+def _place_of(failure: BaseException) -> str:
+    """Where in commitlake's own code it was raised."""
+    frames = traceback.extract_tb(failure.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(PROJECT / "jobs")]
+    own += [frame for frame in frames if Path(frame.filename).is_relative_to(PROJECT / "pipelines")]
+    return f" at {Path(own[-1].filename).relative_to(PROJECT)} line {own[-1].lineno}" if own else ""

@@ -6,6 +6,7 @@ import typer
 
 from jobs.job import Run, job, main
 from pipelines.dispatch.runs import mergeable, plan_merge, runs_of
+from pipelines.store.delta import is_delta_table
 from pipelines.store.upkeep import pack, vacuum
 from schemas import DERIVED, TABLES, Table
 
@@ -20,8 +21,9 @@ def maintain(
     """Compact small files and vacuum."""
     store = run.store
     compacted = freed = 0
-    with run.progress("maintaining", len(TABLES), "tables") as advance:
-        for table in TABLES:
+    tables = [table for table in TABLES if is_delta_table(run.spark, store.path(table))]
+    with run.progress("maintaining", len(tables), "tables") as advance:
+        for table in tables:
             compacted += (
                 _compact_derived(run, table, dry_run) if table in DERIVED else pack(store, table, dry_run)
             )

@@ -1,9 +1,9 @@
 """Accept messages into the log."""
 
 import dataclasses
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,20 +13,23 @@ from pyspark.sql import functions as F
 
 from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
+from pipelines.log.append_ids import TRACE_PREFIX, expect_batch_id, is_put_by
 from pipelines.log.compress import Codec
+from pipelines.log.place import off_count
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.inputs import freeze
 from pipelines.produce.put import (
     Appender,
     Put,
+    QueuesChanged,
     appended,
     expect_same_content,
-    is_put_by,
 )
 from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.trace import traces_of_sends
-from pipelines.store.errors import BadInput
+from pipelines.reports.page.words import duration
+from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics
@@ -38,6 +41,10 @@ BAD_ROWS_LISTED = 20
 Format = Annotated[str, typer.Option("--format", help="jsonl, parquet, delta or csv.")]
 BatchId = Annotated[
     str | None, typer.Option(help="Put once under this id; else a digest of the input's files.")
+]
+ForceClock = Annotated[
+    bool,
+    typer.Option("--force-clock", help="Put also where --now is far ahead of the log (clockAheadMaxSec)."),
 ]
 OnBad = Annotated[
     str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
@@ -78,12 +85,24 @@ def put_messages(
     trace: Annotated[
         bool, typer.Option("--trace", help="Put a message about each message into RMQ_SYS_TRACE_TOPIC.")
     ] = False,
+    force_clock: ForceClock = False,
 ) -> dict[str, Any]:
     """Accept messages into the log."""
+    expect_batch_id(batch_id)
     execute = load_function("--local-transaction", local_transaction) if local_transaction else None
     told = load_hook(hook)
     counts = put_input(
-        run, input_, format_, batch_id, on_bad, selector, compress_over, split_batches, compression, told
+        run,
+        input_,
+        format_,
+        batch_id,
+        on_bad,
+        selector,
+        compress_over,
+        split_batches,
+        compression,
+        told,
+        force_clock,
     )
     if trace:
         _trace(run, counts["batch_id"])
@@ -104,6 +123,7 @@ def put_input(
     split_batches: bool = False,
     compression: Codec = Codec.zlib,
     hook: Any = None,
+    force_clock: bool = False,
 ) -> dict[str, Any]:
     """Put an input into the run's store; the counts of put_messages."""
     _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
@@ -111,13 +131,13 @@ def put_input(
     select = None
     if python_selector and selector != "random":
         select = load_function("--selector", selector, "round_robin, hash, random or ")
-    if batch_id is not None and not re.fullmatch(r"[\w.:@/+-]{1,200}", batch_id):
-        raise BadInput(f"--batch-id is {batch_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
     store = run.store
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     at = store.snapshot()
     at.will_write(COMMITLOG)
+    if not force_clock:
+        _expect_clock_near(run, at)
     source = freeze(run.spark, path, format)
     topics = read_topics(at)
     rules = AcceptRules(
@@ -138,7 +158,8 @@ def put_input(
                     if put.is_out_of_order
                     else "asking the selector once a row"
                 )
-                put.arrange(staging, python_selector, select)
+                with _as_counted():
+                    put.arrange(staging, python_selector, select)
                 put.rules = rules
                 _count(put)
         if put.bad_rows and on_bad == "reject":
@@ -152,23 +173,44 @@ def put_input(
             store.remove(staging)
 
 
+def _expect_clock_near(run: Run, at: Snapshot) -> None:
+    """A clock fixed by hand must not be far ahead of the log, whose time never goes back.
+
+    The machine's own clock is believed: a store may have been idle for a week. Other jobs take any clock, which is how
+    they are told what is due. Raises BadInput.
+    """
+    now_ms, most_seconds = run.fixed_now_ms, at.store.settings["clockAheadMaxSec"]
+    if now_ms is None or not most_seconds:
+        return
+    head = read_head(at)
+    ahead_ms = now_ms - head.last_store_timestamp
+    if head.last_store_timestamp and ahead_ms > most_seconds * 1_000:
+        raise BadInput(
+            f"--now is {now_ms}, {duration(ahead_ms)} ahead of the log's last message (stored at "
+            f"{head.last_store_timestamp}); expected at most {most_seconds} seconds (clockAheadMaxSec), because the log's "
+            "time never goes back. Nothing was put; correct --now, or say --force-clock if it is right"
+        )
+
+
 def _put_counted(
     run: Run, put: Put, at: Snapshot, before: dict[tuple[int, int], int], has_own_id: bool, hook: Any
 ) -> dict[str, Any]:
     """Append what `before` (what the batch id has put as of `at`) does not hold."""
     spans, already = set(before), sum(before.values())
     if spans and has_own_id:
-        expect_same_content(at, put, spans)
+        with _as_counted():
+            expect_same_content(at, put, spans)
+    if put.bad_rows:
+        with _as_counted():
+            run.commit(put.plan_quarantine)
     if put.new_topics:
         run.commit(lambda at: plan_make_topics(at, put.new_topics))
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in put.new_topics)
         run.say(f"made on the fly: {made}")
         put.topics = read_topics(run.store.snapshot())
-    if put.bad_rows:
-        run.commit(put.plan_quarantine)
     if hook is not None and already < sum(piece.good_rows for piece in put.pieces):
         tell_before(put.given_rows(), hook)
-    counts = _append(run, put, Appender(put, run.now_ms, at, spans))
+    counts = _append(run, put, Appender(put, lambda: run.now_ms, at, spans))
     if hook is not None and counts["appended"]:
         new = F.col("physical_offset") >= counts["first_offset"]
         tell_after(run.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new), hook)
@@ -193,32 +235,75 @@ def _count(put: Put) -> None:
 
 
 def _append(run: Run, put: Put, appender: Appender) -> dict[str, Any]:
-    appended, first_offset, next_offset = 0, None, None
-    total = sum(piece.good_rows for piece in put.pieces)
-    with run.progress("appending", total) as advance:
-        for first_place, pieces in put.appends():
-            sized = put.with_sizes(pieces)
-            while True:
-                committed = run.commit(partial(appender.plan, first_place=first_place, pieces=sized))
-                next_offset = committed.result["next_offset"]
-                placement = committed.result.get("placement")
-                if placement is None:
-                    break
-                appended += placement.rows
-                first_offset = placement.first_offset if first_offset is None else first_offset
-                appender.appended(placement)
-                if placement.to_place - first_place == sum(piece.rows for piece in pieces):
-                    break
-            advance(sum(piece.good_rows for piece in pieces))
-    if next_offset is None:
-        next_offset = read_head(run.store.snapshot()).next_offset
-    return {"appended": appended, "first_offset": first_offset, "next_offset": next_offset}
+    counts: dict[str, Any] = {"appended": 0, "first_offset": None, "next_offset": None}
+    with run.progress("appending", sum(piece.good_rows for piece in put.pieces)) as advance:
+        while True:
+            try:
+                with _as_counted():
+                    _append_all(run, put, appender, counts, advance)
+                break
+            except QueuesChanged:
+                _count_again(run, put)
+    if counts["next_offset"] is None:
+        counts["next_offset"] = read_head(run.store.snapshot()).next_offset
+    return counts
+
+
+@contextmanager
+def _as_counted() -> Iterator[None]:
+    """Within, the input is read again. Raises StoreError where it is not as it was counted."""
+    try:
+        yield
+    except Exception as failure:
+        if (difference := off_count(failure)) is None:
+            raise
+        raise StoreError(
+            f"the input changed while it was put: it holds other rows than were counted ({difference}). This append was "
+            "not written; put again once nobody writes to the input any more"
+        ) from failure
+
+
+def _append_all(
+    run: Run, put: Put, appender: Appender, counts: dict[str, Any], advance: Callable[[int], None]
+) -> None:
+    """Append what is not in the log yet, and add it to `counts`."""
+    for first_place, pieces in put.appends():
+        sized = put.with_sizes(pieces)
+        while True:
+            committed = run.commit(partial(appender.plan, first_place=first_place, pieces=sized))
+            counts["next_offset"] = committed.result["next_offset"]
+            placement = committed.result.get("placement")
+            if placement is None:
+                break
+            counts["appended"] += placement.rows
+            if counts["first_offset"] is None:
+                counts["first_offset"] = placement.first_offset
+            appender.appended(placement)
+            advance(placement.rows)
+            if placement.to_place - first_place == sum(piece.rows for piece in pieces):
+                break
+
+
+def _count_again(run: Run, put: Put) -> None:
+    """Count with the queues that the topics have now. Raises StoreError where one does not take its messages any more."""
+    run.say("topics have other queues than when the input was counted: counting again")
+    put.topics = read_topics(run.store.snapshot())
+    put.count()
+    complaints = [
+        *put.topic_complaints().values(),
+        *(f"topic {topic} has {queues} queues now" for topic, queues in put.overrun_topics().items()),
+    ]
+    if complaints:
+        raise StoreError(
+            f"topics changed while their messages were put: {'; '.join(complaints)}. What was appended before stays; "
+            f"make room for the others, then put the same input with --batch-id {put.batch_id}"
+        )
 
 
 def _trace(run: Run, batch_id: str) -> None:
     """Trace what a batch has put: once, however often it is put."""
     put = run.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id)).orderBy("physical_offset")
-    put_traces(run, traces_of_sends(as_messages(put)), f"trace:{batch_id}")
+    put_traces(run, traces_of_sends(as_messages(put)), f"{TRACE_PREFIX}{batch_id}")
 
 
 def put_traces(run: Run, traces: DataFrame, batch_id: str) -> None:
@@ -229,7 +314,8 @@ def put_traces(run: Run, traces: DataFrame, batch_id: str) -> None:
     written = f"{run.store.path_of('_staging')}/traces-{run.run_id}"
     try:
         traces.write.mode("overwrite").parquet(written)
-        put_input(run, written, "parquet", batch_id)
+        # What is told of has been done at this clock.
+        put_input(run, written, "parquet", batch_id, force_clock=True)
     finally:
         run.store.remove(written)
 

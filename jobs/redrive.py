@@ -1,7 +1,6 @@
 """Redrive dead letters, or any rows of the log, back to a topic."""
 
 import re
-from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,9 +14,11 @@ from pipelines.store.errors import BadInput
 from pipelines.store.topics import (
     TopicConfig,
     default_topic,
+    no_queues_complaint,
     plan_make_topics,
     read_topics,
     topic_made_on_the_fly,
+    topic_name_complaint,
 )
 
 SAMPLE_ROWS = 10
@@ -67,8 +68,7 @@ def redrive(
     redriven = 0
     more = found > 0
     while more:
-        plan = partial(plan_redrive, rows=rows, topics=topics, now_ms=run.now_ms, append_id=run.run_id)
-        result = run.commit(plan).result
+        result = run.commit(lambda at: plan_redrive(at, rows, topics, run.now_ms, run.run_id)).result
         redriven, more = redriven + result["redriven"], result["more"]
     return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
 
@@ -82,14 +82,22 @@ def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
         raise BadInput(
             f"topic {missing[0]} does not exist and autoCreateTopicEnable is false; create it first"
         )
+    for name in missing:
+        complaint = topic_name_complaint(name)
+        if complaint is not None:
+            raise BadInput(
+                f"{complaint}. Say where the rows are to go with --to-topic, or leave them out of --where"
+            )
     default = default_topic(topics, run.store.settings)
     made = [topic_made_on_the_fly(name, default) for name in missing]
-    if made:
-        run.commit(lambda at: plan_make_topics(at, made))
     targets = {name: topics[name] for name in names & set(topics)} | {config.topic: config for config in made}
     for config in targets.values():
         if not config.is_writable:
             raise BadInput(f"topic {config.topic} is not writable (perm {config.perm})")
+        if config.write_queue_nums < 1:
+            raise BadInput(no_queues_complaint(config))
+    if made:
+        run.commit(lambda at: plan_make_topics(at, made))
     return targets
 
 

@@ -9,11 +9,12 @@ from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
 from jobs.end_transactions import end_from
 from jobs.job import Run, job, main
-from jobs.put_messages import BatchId, Format, OnBad, put_input
+from jobs.put_messages import BatchId, ForceClock, Format, OnBad, put_input
+from pipelines.log.append_ids import expect_batch_id
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
-# A list of levels hops once a round and a retry waits for its clock, so rounds at one clock soon append nothing.
+# A list of levels hops once a round: rounds soon append nothing, unless messages fall due as fast as rounds go.
 MOST_ROUNDS = 100
 
 
@@ -36,11 +37,13 @@ def run_cycle(
     until_quiet: Annotated[
         bool, typer.Option("--until-quiet", help="Go round until a round appends nothing.")
     ] = False,
+    force_clock: ForceClock = False,
 ) -> dict[str, Any]:
     """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
+    expect_batch_id(batch_id)
     counts: dict[str, Any] = {}
     if input_ is not None:
-        counts["put_messages"] = put_input(run, input_, format_, batch_id, on_bad)
+        counts["put_messages"] = put_input(run, input_, format_, batch_id, on_bad, force_clock=force_clock)
         put = counts["put_messages"]
         put.pop("batch_id")
         run.say(

@@ -1,12 +1,12 @@
 """Send back messages a group failed on elsewhere: they come again later, or are given up as dead letters."""
 
-from functools import partial
 from typing import Annotated, Any
 
 import typer
 from pyspark.sql import DataFrame
 
 from jobs.job import Run, job, main
+from pipelines.log.append_ids import expect_batch_id
 from pipelines.log.requests import read_requests, refuse_missing, with_rows
 from pipelines.retry.send_back import (
     REQUEST_COLUMNS,
@@ -35,6 +35,7 @@ def send_back(
     ] = None,
 ) -> dict[str, Any]:
     """Send back failures reported from elsewhere."""
+    expect_batch_id(batch_id)
     return send_failures(run, group, input_, batch_id)
 
 
@@ -59,14 +60,9 @@ def send_requests(
     counts = {"sent_back": 0, "dead_lettered": 0, "dropped": 0}
     more = True
     while more:
-        plan = partial(
-            plan_send_back,
-            failures=failures,
-            group=config,
-            now_ms=run.now_ms,
-            append_id=batch_id or run.run_id,
-        )
-        result = run.commit(plan).result
+        result = run.commit(
+            lambda at: plan_send_back(at, failures, config, run.now_ms, batch_id or run.run_id)
+        ).result
         counts = {name: count + result[name] for name, count in counts.items()}
         more = result["more"]
     if counts["dropped"]:

@@ -55,6 +55,9 @@ def session(app_name: str, **more: str) -> SparkSession:
     spark.dataSource.register(RocketmqStore)
     # Spark refuses a source that takes conditions where this is off, and a profile of one's own may not say it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    # A store's rows, and an input's, are all there or the job fails: a file that is gone is no reason to go on without it.
+    for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):
+        spark.conf.set(f"spark.sql.files.{name}", "false")
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.ERROR)
     # PySpark logs every SQL error with the JVM's stack; the error itself says what a person needs.

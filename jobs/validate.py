@@ -18,6 +18,7 @@ from jobs.dispatch import dispatch_store
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
 from jobs.send_back import send_requests
+from pipelines.quality.appends import APPEND_ONLY, PLANNED
 from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
 from pipelines.quality.content import (
     content_check,
@@ -32,8 +33,10 @@ from pipelines.quality.scope import Scope, scope_after, sound_up_to
 from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
 from pipelines.reports.queues import expect_topic
+from pipelines.store.cut import cut_damaged_append, set_append_only
 from pipelines.store.errors import BadInput
-from schemas import COMMITLOG, REJECTED_MESSAGES
+from pipelines.store.progress import covered
+from schemas import COMMITLOG, DERIVED, REJECTED_MESSAGES
 
 # Complaints of a broken promise that the table shows; `validations` keeps more of them.
 COMPLAINTS_SHOWN = 5
@@ -78,7 +81,11 @@ def validate(
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="The whole log, whatever was found sound.")] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Mend what is derived from the log; the log is never touched.")
+        bool,
+        typer.Option(
+            "--repair",
+            help="Mend what is derived from the log; take off a last append that is not as planned.",
+        ),
     ] = False,
     expectations: Annotated[
         str | None,
@@ -118,6 +125,7 @@ def validate(
     if repair:
         broken_before = {finding.promise for finding in findings if finding.broken}
         if _repair(run, findings):
+            scopes = _scopes(run, names, -1 if full else since_append_seq)  # a cut is a commit of the log
             findings = _validate(run, validator, scopes, f"{run.run_id}:repaired")
         broken_after = {finding.promise for finding in findings if finding.broken}
         counts = {"repaired": len(broken_before - broken_after)}
@@ -225,21 +233,43 @@ def _validate(run: Run, validator: Validator, scopes: Mapping[str, Scope], run_i
 
 
 def _repair(run: Run, findings: Sequence[Finding]) -> bool:
-    """Mend derived tables and caches that are broken; whether there was anything to mend."""
+    """Mend derived tables and caches that are broken, and the log's end; whether there was anything to mend."""
     broken = {finding.promise for finding in findings if finding.broken}
+    has_cut = _cut(run)
     if broken & {AS_OF, ENDS, BEGINS}:
         run.commit(lambda at: plan_bounds(at, run.store.settings))
         run.say("queue_bounds: put right by the records of the log")
     if AHEAD in broken:
         run.commit(plan_followers)
-        run.say("progress: followers ahead of the log begin anew")
+        dispatch_store(run)
+        run.say("progress: followers ahead of the log start again")
     if broken & DERIVED_PROMISES:
         dispatch_store(run, rebuild=True)
         run.say("consume_queue, message_index, parked, claims: rebuilt from the log")
-    mendable = broken & ({AS_OF, ENDS, BEGINS, AHEAD} | DERIVED_PROMISES)
+    mendable = broken & ({AS_OF, ENDS, BEGINS, AHEAD, PLANNED, APPEND_ONLY} | DERIVED_PROMISES)
     if broken - mendable:
-        run.say("the log and what groups and people have set are the truth: nothing of that is changed")
-    return bool(mendable)
+        run.say("the log and what groups and people have set are the truth: nothing else of that is changed")
+    return bool(mendable) or has_cut
+
+
+def _cut(run: Run) -> bool:
+    """Take a last append that is not as planned off the log, and close the log again where a cut was cut short."""
+    damage = cut_damaged_append(run.store)
+    set_append_only(run.store, True)
+    if damage is None:
+        return False
+    run.wrote = True
+    run.say(
+        f"{damage}. Its rows are in cut_rows now (cut_seq {damage.append_seq + 1}) and no more in the log: run the job "
+        "that wrote them again"
+    )
+    at = run.store.snapshot()
+    if any(covered(at, table) >= damage.append_seq for table in DERIVED):
+        dispatch_store(run, rebuild=True)
+        run.say(
+            "they had been dispatched: groups may have read them. What is derived from the log was rebuilt"
+        )
+    return True
 
 
 def _show(run: Run, findings: Sequence[Finding], output: Output) -> None:

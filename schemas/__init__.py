@@ -4,6 +4,7 @@ from schemas.claims import CLAIMS
 from schemas.commitlog import COMMITLOG
 from schemas.consume_queue import CONSUME_QUEUE
 from schemas.consumer_offsets import CONSUMER_OFFSETS
+from schemas.cut_rows import CUT_ROWS
 from schemas.cuts import CUTS
 from schemas.epochs import EPOCHS
 from schemas.filter_classes import FILTER_CLASSES
@@ -14,6 +15,7 @@ from schemas.message_index import MESSAGE_INDEX
 from schemas.parked import PARKED
 from schemas.progress import PROGRESS
 from schemas.queue_bounds import QUEUE_BOUNDS
+from schemas.queue_locks import QUEUE_LOCKS
 from schemas.rejected_messages import REJECTED_MESSAGES
 from schemas.replicas import REPLICAS
 from schemas.store_settings import STORE_SETTINGS
@@ -36,8 +38,10 @@ TABLES = (
     SUBSCRIPTIONS,
     CONSUMER_OFFSETS,
     IN_FLIGHT,
+    QUEUE_LOCKS,
     QUEUE_BOUNDS,
     CUTS,
+    CUT_ROWS,
     FLOORS,
     FILTER_CLASSES,
     REJECTED_MESSAGES,
@@ -48,8 +52,8 @@ TABLES = (
 )
 
 __all__ = [
-    "CLAIMS", "COMMITLOG", "CONSUMER_OFFSETS", "CONSUME_QUEUE", "CUTS", "DERIVED", "EPOCHS", "FILTER_CLASSES",
-    "FLOORS", "IN_FLIGHT", "JOB_RUNS", "MESSAGE_INDEX", "PARKED", "PROGRESS", "QUEUE_BOUNDS", "REJECTED_MESSAGES",
-    "REPLICAS", "STORE_SETTINGS", "SUBSCRIPTIONS", "SUBSCRIPTION_GROUPS", "TABLES", "TOPICS",
+    "CLAIMS", "COMMITLOG", "CONSUMER_OFFSETS", "CONSUME_QUEUE", "CUTS", "CUT_ROWS", "DERIVED", "EPOCHS", "FILTER_CLASSES",
+    "FLOORS", "IN_FLIGHT", "JOB_RUNS", "MESSAGE_INDEX", "PARKED", "PROGRESS", "QUEUE_BOUNDS", "QUEUE_LOCKS",
+    "REJECTED_MESSAGES", "REPLICAS", "STORE_SETTINGS", "SUBSCRIPTIONS", "SUBSCRIPTION_GROUPS", "TABLES", "TOPICS",
     "VALIDATIONS", "Table",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,17 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.session import SETTINGS_FILE, read_settings
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import STORE_SETTINGS
 
 PROJECT = Path(__file__).parent.parent
-os.environ["COMMITLAKE_SPARK_CONF"] = str(PROJECT / "spark-conf" / "test.conf")
+# Of Spark's settings those about how it runs a query.
+ENGINE = ("spark.sql.codegen.", "spark.sql.adaptive.")
+TEST_SETTINGS_FILE = PROJECT / "spark-conf" / "test.conf"
+os.environ["COMMITLAKE_SPARK_CONF"] = str(TEST_SETTINGS_FILE)
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +30,39 @@ def spark() -> SparkSession:
     from jobs.session import session
 
     return session("commitlake tests")
+
+
+@pytest.fixture(scope="module")
+def users_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The engine that users run: test.conf switches compiled code and plans that adapt off, for speed.
+
+    What decides where messages lie, and that each goes once, is tested as it runs for users.
+    """
+    of_users, of_tests = read_settings(SETTINGS_FILE), read_settings(TEST_SETTINGS_FILE)
+    switched_off = {name: value for name, value in of_tests.items() if name.startswith(ENGINE)}
+    for name in switched_off:
+        spark.conf.unset(name)
+    of_spark = {name: spark.conf.get(name) for name in switched_off}
+    engine = {name: of_users.get(name, of_spark[name]) for name in switched_off}
+    assert all(engine[name] != value for name, value in switched_off.items())
+    # A job applies its settings to the session it finds: it must find these in its file too.
+    file = tmp_path_factory.mktemp("engine") / "users.conf"
+    file.write_text("".join(f"{name} {value}\n" for name, value in (of_tests | engine).items()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COMMITLAKE_SPARK_CONF", str(file))
+        for name, value in engine.items():
+            spark.conf.set(name, value)
+        yield
+    for name, value in switched_off.items():
+        spark.conf.set(name, value)
+
+
+@pytest.fixture(scope="module")
+def engine_of_choice(request: pytest.FixtureRequest) -> None:
+    """The engine that users run where COMMITLAKE_TEST_ENGINE=users asks for it (`make test-engine`): compiling the plans
+    of these modules' many small jobs takes several times as long as the jobs."""
+    if os.environ.get("COMMITLAKE_TEST_ENGINE") == "users":
+        request.getfixturevalue("users_engine")
 
 
 @pytest.fixture(scope="session")

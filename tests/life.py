@@ -9,9 +9,9 @@ from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG
+from schemas import COMMITLOG, FLOORS
 from tests.conftest import JobRun, write_jsonl
-from tests.model.log import Message, read_properties, record_size
+from tests.model.log import Message, places_taken, read_properties, record_size
 
 Commitlake = Callable[..., JobRun]
 
@@ -78,7 +78,7 @@ class Life:
                 "size_bytes": size,
                 "queue_offset": taken.get(queue, 0),
             }
-            taken[queue] = taken.get(queue, 0) + 1
+            taken[queue] = taken.get(queue, 0) + places_taken(filled["sys_flag"], filled["properties"])
             offset += size
             stored.append(filled)
 
@@ -88,6 +88,11 @@ class Life:
 
         commit(self.store, plan)
         return self.rows()[-len(rows) :]
+
+    def write_floors(self, **floors: int) -> None:
+        """What was appended as `import:…` is a broker's, which had come so far."""
+        rows = self.store.spark.createDataFrame(list(floors.items()), FLOORS.columns)
+        commit(self.store, lambda at: Plan((at.append(FLOORS, rows),)))
 
     def rows(self) -> list[Any]:
         return self.store.commitlog.orderBy("physical_offset").collect()
@@ -106,7 +111,7 @@ class Life:
                 Message(row.topic, bytes(row.body), row.properties, sys_flag=row.sys_flag)
             )
             assert row.queue_offset == queues.get(place(row), 0)
-            queues[place(row)] = row.queue_offset + 1
+            queues[place(row)] = row.queue_offset + places_taken(row.sys_flag, row.properties)
         claims = [(row.source_offset, row.claim) for row in rows if row.claim is not None]
         assert len(claims) == len(set(claims))
         by_offset = {row.physical_offset: row for row in rows}

@@ -19,18 +19,32 @@ import json
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapType
+
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.store.errors import BadInput
-from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.topics import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicConfig
+from pipelines.store.errors import BadInput, in_words
+from pipelines.store.groups import SubscriptionGroupConfig, group_name_complaint
+from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
+from pipelines.store.topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    TopicConfig,
+    is_system_topic,
+    topic_name_complaint,
+)
+from schemas import SUBSCRIPTION_GROUPS, TOPICS, Table
 
 CONFIG = "config"
+LIGHT_PREFIX = "%LMQ%"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 Parsed = TypeVar("Parsed")
+Named = TypeVar("Named")
 QueueOfGroup = tuple[str, str, int]
 
 # Strings are matched first, so that a comma and a number inside one are never taken for a key.
@@ -65,6 +79,53 @@ class BrokerConfig:
     consumer_offsets: Mapping[QueueOfGroup, int]
     subscriptions: list[tuple[str, str, str, str, int]]
     floors: Mapping[str, int]
+
+    def with_valid_names(self, settings: Settings) -> tuple["BrokerConfig", list[str]]:
+        """Without topics and groups whose names RocketMQ's own validator refuses; a sentence about each that is left out.
+
+        A broker makes the topics of its own, named after its host or cluster, without asking it; light queues have any name.
+        """
+
+        def topic_complaint(name: str) -> str | None:
+            is_exempt = name.startswith(LIGHT_PREFIX) or is_system_topic(name, settings)
+            return None if is_exempt else topic_name_complaint(name)
+
+        def group_complaint(name: str) -> str | None:
+            return None if name.startswith(LIGHT_PREFIX) else group_name_complaint(name)
+
+        def kept(
+            found: Mapping[str, Named] | None, complaint: Callable[[str], str | None]
+        ) -> dict[str, Named] | None:
+            return (
+                None
+                if found is None
+                else {name: one for name, one in found.items() if complaint(name) is None}
+            )
+
+        pairs = {(group, topic) for group, topic, _ in self.consumer_offsets}
+        pairs |= {(one[0], one[1]) for one in self.subscriptions}
+        topics = {*(self.topics or {}), *(topic for _, topic in pairs)}
+        groups = {*(self.groups or {}), *(group for group, _ in pairs)}
+        refused_topics = {name: topic_complaint(name) for name in sorted(topics) if topic_complaint(name)}
+        refused_groups = {name: group_complaint(name) for name in sorted(groups) if group_complaint(name)}
+
+        def are_valid(group: str, topic: str) -> bool:
+            return group not in refused_groups and topic not in refused_topics
+
+        valid = replace(
+            self,
+            topics=kept(self.topics, topic_complaint),
+            groups=kept(self.groups, group_complaint),
+            consumer_offsets={
+                (group, topic, queue_id): offset
+                for (group, topic, queue_id), offset in self.consumer_offsets.items()
+                if are_valid(group, topic)
+            },
+            subscriptions=[one for one in self.subscriptions if are_valid(one[0], one[1])],
+        )
+        return valid, [
+            complaint for complaint in (*refused_topics.values(), *refused_groups.values()) if complaint
+        ]
 
     @classmethod
     def read(cls, directory: BrokerDirectory) -> "BrokerConfig":
@@ -109,7 +170,7 @@ def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed])
         try:
             return parse(parse_fastjson(content.decode()))
         except (ValueError, KeyError, TypeError, AttributeError) as failure:
-            failures.append(f"{path} ({type(failure).__name__}: {failure})")
+            failures.append(f"{path} ({in_words(failure)})")
     if failures:
         raise BadInput(
             f"cannot read {' nor '.join(failures)}; expected RocketMQ's JSON. Restore one of them, or move both away "
@@ -118,28 +179,55 @@ def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed])
     return None
 
 
+def _fitting(config: Named, table: Table) -> Named:
+    """A config whose values the table can hold. Raises ValueError for one that is none of RocketMQ's."""
+    for column in table.columns:
+        value = getattr(config, column.name)
+        if not _fits(value, column.dataType):
+            raise ValueError(f"{column.name} is {value!r}, expected {column.dataType.simpleString()}")
+    return config
+
+
+def _fits(value: Any, kind: DataType) -> bool:
+    if isinstance(kind, IntegerType | LongType):
+        most = INT_MAX if isinstance(kind, IntegerType) else LONG_MAX
+        return type(value) is int and -most - 1 <= value <= most
+    if isinstance(kind, MapType):
+        return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+    return isinstance(value, bool if isinstance(kind, BooleanType) else str)
+
+
+def _number(value: Any, most: int = LONG_MAX) -> int:
+    """A whole number that is the value or, as a key of JSON is, its text."""
+    number = int(value) if isinstance(value, str) else value
+    if not _fits(number, IntegerType() if most == INT_MAX else LongType()):
+        raise ValueError(f"{value!r} where a whole number of at most {most} is expected")
+    return int(number)
+
+
 def _topics(content: Any) -> dict[str, TopicConfig]:
     table = content["topicConfigTable"] or {}
-    return {
-        name: TopicConfig.of_row(
-            {
-                "topic": name,
-                "read_queue_nums": one.get("readQueueNums"),
-                "write_queue_nums": one.get("writeQueueNums"),
-                "perm": one.get("perm"),
-                "topic_filter_type": one.get("topicFilterType"),
-                "topic_sys_flag": one.get("topicSysFlag"),
-                "order": one.get("order"),
-                "attributes": one.get("attributes"),
-            }
-        )
-        for name, one in table.items()
-    }
+    return {name: _fitting(_topic(name, one), TOPICS) for name, one in table.items()}
+
+
+def _topic(name: str, one: Mapping[str, Any]) -> TopicConfig:
+    return TopicConfig.of_row(
+        {
+            "topic": name,
+            "read_queue_nums": one.get("readQueueNums"),
+            "write_queue_nums": one.get("writeQueueNums"),
+            "perm": one.get("perm"),
+            "topic_filter_type": one.get("topicFilterType"),
+            "topic_sys_flag": one.get("topicSysFlag"),
+            "order": one.get("order"),
+            "attributes": one.get("attributes"),
+        }
+    )
 
 
 def _groups(content: Any) -> dict[str, SubscriptionGroupConfig]:
     table = content["subscriptionGroupTable"] or {}
-    return {name: _group(name, one) for name, one in table.items()}
+    return {name: _fitting(_group(name, one), SUBSCRIPTION_GROUPS) for name, one in table.items()}
 
 
 def _group(name: str, one: Mapping[str, Any]) -> SubscriptionGroupConfig:
@@ -167,7 +255,7 @@ def _group(name: str, one: Mapping[str, Any]) -> SubscriptionGroupConfig:
 def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
     """`{"TOPIC@GROUP": {queue: offset}}`."""
     return {
-        (group, topic, int(queue)): int(offset)
+        (group, topic, _number(queue, INT_MAX)): _number(offset)
         for topic_at_group, queues in (content["offsetTable"] or {}).items()
         for topic, _, group in [topic_at_group.partition("@")]
         for queue, offset in queues.items()
@@ -177,7 +265,7 @@ def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
 def _lmq_offsets(content: Any) -> dict[QueueOfGroup, int]:
     """`{"LMQ@GROUP": offset}`: such a queue has the number 0."""
     return {
-        (group, topic, 0): int(offset)
+        (group, topic, 0): _number(offset)
         for topic_at_group, offset in (content.get("lmqOffsetTable") or {}).items()
         for topic, _, group in [topic_at_group.partition("@")]
     }
@@ -188,17 +276,26 @@ def _subscriptions(content: Any) -> list[tuple[str, str, str, str, int]]:
         (
             group,
             topic,
-            one.get("expressionType") or "TAG",
-            one.get("expression") or "",
-            int(one.get("clientVersion") or 0),
+            _text(one.get("expressionType") or "TAG"),
+            _text(one.get("expression") or ""),
+            _number(one.get("clientVersion") or 0),
         )
         for topic, by_group in (content["filterDataByTopic"] or {}).items()
         for group, one in (by_group["groupFilterData"] or {}).items()
     ]
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} where a text is expected")
+    return value
+
+
 def _delay_floors(content: Any) -> dict[str, int]:
-    return {f"schedule:{int(level)}": int(offset) for level, offset in (content["offsetTable"] or {}).items()}
+    return {
+        f"schedule:{_number(level, INT_MAX)}": _number(offset)
+        for level, offset in (content["offsetTable"] or {}).items()
+    }
 
 
 def _timer_floors(directory: BrokerDirectory) -> dict[str, int]:

@@ -13,6 +13,7 @@ from pipelines.broker_files.recovery import LogEnd, RecoveryRules, first_recover
 from pipelines.broker_files.rows import Piece
 from pipelines.broker_files.segments import Segment, read_segments
 from pipelines.broker_files.survey import Survey, SurveyTask, survey_segments
+from pipelines.store.plan import Planned
 
 # A task's share of a segment: some seconds of work, and a file of a few dozen megabytes in the table.
 PIECE_BYTES = 64 * 1024 * 1024
@@ -20,11 +21,22 @@ PIECE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class NextRows:
-    """The rows of one append: the log's records in [from_offset, to_offset)."""
+    """The rows of one append: the log's records in [from_offset, to_offset).
+
+    records       how many, by the survey; None where it began before them or went on beyond
+    first_offset  where the first one lies; None where that is not known
+    """
 
     pieces: list[Piece]
     from_offset: int
     to_offset: int
+    records: int | None = None
+    first_offset: int | None = None
+
+    @property
+    def planned(self) -> Planned:
+        """What the append of these rows holds."""
+        return Planned(self.records, self.first_offset, None, self.to_offset)
 
     @property
     def segments(self) -> set[int]:
@@ -88,18 +100,13 @@ class BrokerLog:
         """Physical offset up to which the consume queues cover the log."""
         return max([0, *(queue.last_end for queue in self.queues)])
 
-    def next_of(self, topic: str, queue_id: int) -> int | None:
-        """The queue's next offset, by its files and the records recovered; None for a queue neither knows."""
-        by_files = [
-            queue.next_offset for queue in self.queues if (queue.topic, queue.queue_id) == (topic, queue_id)
-        ]
-        by_records = [
-            next_offset
-            for survey in self.surveyed(self.start_offset, self.end.offset)
-            for name, number, _, next_offset in survey.queues
-            if (name, number) == (topic, queue_id)
-        ]
-        return max(by_files + by_records, default=None)
+    def queue_ends(self) -> dict[tuple[str, int], int]:
+        """The next offset of each queue that its files or the records looked at so far know."""
+        ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
+        for survey in self.surveyed(self.start_offset, self.end.offset):
+            for topic, queue_id, _, next_offset in survey.queues:
+                ends[topic, queue_id] = max(next_offset, ends.get((topic, queue_id), 0))
+        return ends
 
     def next_rows(self, from_offset: int, append_bytes: int) -> NextRows:
         """The records from `from_offset` on, whole segments until `append_bytes` are reached or the log ends.
@@ -107,6 +114,7 @@ class BrokerLog:
         from_offset  where a record starts, or the blank or the end behind the last one
         """
         pieces: list[Piece] = []
+        records: int | None = 0
         to_offset = from_offset
         for first in range(self._index_of(from_offset), len(self.segments)):
             segment = self.segments[first]
@@ -117,8 +125,19 @@ class BrokerLog:
                 self._survey_ahead(first, from_offset, append_bytes)
             begin = max(segment.start_offset, from_offset)
             pieces += self._pieces(first, begin)
+            survey = self.surveys[segment.start_offset]
+            is_whole = begin == survey.from_offset and survey.end_offset <= self.end.offset
+            records = records + survey.records if is_whole and records is not None else None
             to_offset = min(segment.end_offset, self.end.offset)
-        return NextRows(pieces, from_offset, to_offset)
+        first_offset = self._first_record(pieces[0]) if pieces else None
+        return NextRows(pieces, from_offset, to_offset, records, first_offset)
+
+    def _first_record(self, piece: Piece) -> int | None:
+        """Where the first record of a piece lies; None where damage may come before it."""
+        borders = self.surveys[piece.segment.start_offset].borders
+        if piece.from_offset <= borders[0]:
+            return borders[0]
+        return None if piece.skip_damage else piece.from_offset
 
     def surveyed(self, from_offset: int, to_offset: int) -> list[Survey]:
         """What is known of the segments of an append."""
@@ -132,6 +151,11 @@ class BrokerLog:
     def displaced(self) -> int:
         """Records, in the segments looked at so far, that say another offset than where they lie."""
         return sum(survey.displaced for survey in self.surveys.values())
+
+    def torn(self) -> tuple[int, int] | None:
+        """Records, in the segments looked at so far, that end in zeros, and where the first lies; None without any."""
+        firsts = [survey.first_torn for survey in self.surveys.values() if survey.first_torn is not None]
+        return (sum(survey.torn for survey in self.surveys.values()), min(firsts)) if firsts else None
 
     def record_at(self, offset: int) -> tuple[int, int, int, int, int] | None:
         """(length, body CRC, queue, queue offset, store time) of the record at an offset; None where there is none."""

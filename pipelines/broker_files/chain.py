@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.broker_files.records import Fields, next_record, read_fields, walk, wrong_crc
+from pipelines.store.errors import StoreError
 
 # Large enough that object stores answer at full speed, small enough that a task holds a few of them at most.
 PIECE_BYTES = 8 * 1024 * 1024
@@ -133,7 +134,14 @@ class RecordChain:
 
     def _read(self, at: int, length: int) -> memoryview:
         self._file.seek(at)
-        return memoryview(self._file.read_buffer(min(length, self._file_bytes - at)))
+        expected = min(length, self._file_bytes - at)
+        found = memoryview(self._file.read_buffer(expected))
+        if len(found) < expected:
+            raise StoreError(
+                f"segment {self._file_offset:020d} ends at byte {at + len(found)} of {self._file_bytes}: it became shorter "
+                "while it was read. Nothing of this append was written, import again from a directory that is whole"
+            )
+        return found
 
 
 def is_zero_from(file: pa.NativeFile, at: int, file_bytes: int) -> bool:

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 from pyarrow import fs
 
-from pipelines.store.errors import BadInput
+from pipelines.store.errors import BadInput, StoreError
 
 # Hadoop's names for file systems that Arrow calls otherwise.
 ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -56,9 +56,15 @@ class BrokerDirectory:
             return None
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file for reading at any position."""
+        """A file for reading at any position. Raises StoreError for one that is gone since it was listed."""
         files, base = resolved(self.uri)
-        return files.open_input_file(f"{base}/{path}")
+        try:
+            return files.open_input_file(f"{base}/{path}")
+        except FileNotFoundError as failure:
+            raise StoreError(
+                f"{path} was listed in {self.uri} and is not there: a broker that runs deletes files that expire, and each "
+                "machine of a cluster must see the directory. Nothing of this append was written, import again"
+            ) from failure
 
 
 @lru_cache(maxsize=16)

@@ -16,6 +16,8 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_files import EXT_ADDRESS_BELOW, QueueEntries
 from pipelines.broker_files.records import Fields
 from pipelines.log.park import UNKNOWN_LEVEL_MS
+from pipelines.store.places import whole_numbers
+from pipelines.store.times import LAST_MS
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 Longs = npt.NDArray[np.int64]
@@ -65,23 +67,27 @@ class DueTimes:
             fields.queue_id[rows], fields.queue_offset[rows], physical[rows], fields.sizes[rows]
         )
         is_there &= tags_code >= EXT_ADDRESS_BELOW
-        return np.where(is_there, tags_code, stored + delay), np.ones(len(rows), bool)
+        return np.where(is_there, _later(tags_code, 0), _later(stored, delay)), np.ones(len(rows), bool)
 
     def _timed(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         slot = _number(properties, "TIMER_OUT_MS", -1)
         # A broker's timer stops for ever at a row without its slot; it is never due here.
-        return slot + self._waits.timer_precision_ms, slot >= 0
+        return _later(slot, self._waits.timer_precision_ms), slot >= 0
 
     def _half(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         immunity = _number(properties, "CHECK_IMMUNITY_TIME_IN_SECONDS", -1)
-        wait = np.where(immunity == -1, self._waits.transaction_timeout_ms, immunity * 1_000)
-        return fields.born_timestamp[rows] + wait, np.ones(len(rows), bool)
+        seconds = np.clip(immunity, -LAST_MS, LAST_MS)
+        wait = np.where(immunity == -1, self._waits.transaction_timeout_ms, seconds * 1_000)
+        return _later(fields.born_timestamp[rows], wait), np.ones(len(rows), bool)
+
+
+def _later(times: Longs, wait_ms: Longs | int) -> Longs:
+    """Times of a calendar, epoch milliseconds: a damaged record may say any; one before or after it is its first or last."""
+    furthest = 2 * LAST_MS
+    return np.clip(np.clip(times, -furthest, furthest) + np.clip(wait_ms, -furthest, furthest), 0, LAST_MS)
 
 
 def _number(properties: pa.Array, name: str, otherwise: int) -> Longs:
     """A property that is a whole number; of several of this name the last one counts, as RocketMQ decodes them."""
     pattern = f"(?s)^(?:.*\x02)?{name}\x01(?P<value>[^\x02]+)"
-    text = pc.struct_field(pc.extract_regex(properties, pattern), "value")
-    is_number = pc.fill_null(pc.match_substring_regex(text, "^[+-]?[0-9]{1,18}$"), False)
-    plain = pc.replace_substring_regex(pc.if_else(is_number, text, str(otherwise)), r"^\+", "")
-    return pc.cast(plain, pa.int64()).to_numpy(zero_copy_only=False)
+    return whole_numbers(pc.struct_field(pc.extract_regex(properties, pattern), "value"), otherwise)

@@ -1,13 +1,14 @@
 """Importing: a broker's state first, then its log, append by append, each going on where the log ends."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.broker_files.broker_config import BrokerConfig, floor_queue
+from pipelines.broker_files.broker_config import BrokerConfig, QueueOfGroup, floor_queue
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.data_source import RocketmqStore, import_options
 from pipelines.broker_files.directory import BrokerDirectory
@@ -16,7 +17,7 @@ from pipelines.broker_files.rows import Piece
 from pipelines.store.commit import Committed
 from pipelines.store.errors import BadInput
 from pipelines.store.floors import IMPORT_PREFIX
-from pipelines.store.head import LogHead, bounds_write, read_head
+from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.plan import Plan, Write
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
@@ -24,6 +25,7 @@ from pipelines.store.topics import first_topics
 from schemas import (
     COMMITLOG,
     CONSUMER_OFFSETS,
+    CUTS,
     FLOORS,
     QUEUE_BOUNDS,
     SUBSCRIPTION_GROUPS,
@@ -38,7 +40,11 @@ APPEND_BYTES = 1024 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BrokerStore:
-    """All that is imported of a broker: its recovered log and its config.
+    """All that is imported of a broker: its recovered log and its config, which was read first.
+
+    A broker may go on meanwhile. What its config says of the log, offsets of groups and floors, must not be ahead of the
+    rows: what is ahead of them would never be delivered or consumed. Of a log that was cut it still is, and is set back
+    to the cut.
 
     heads  the store's log after appends that this run has checked or made, by their number; a number is never used
            again, so what is known of it stays true
@@ -48,22 +54,45 @@ class BrokerStore:
     config: BrokerConfig
     heads: dict[int, LogHead] = field(default_factory=dict)
 
+    @cached_property
+    def _queue_ends(self) -> dict[Queue, int]:
+        return self.log.queue_ends()
+
+    @property
+    def floors(self) -> dict[str, int]:
+        """Positions by follower, none behind its queue's end."""
+        return {
+            follower: self._within(floor_queue(follower), position)
+            for follower, position in self.config.floors.items()
+        }
+
+    @property
+    def consumer_offsets(self) -> dict[QueueOfGroup, int]:
+        """Next offsets by (group, topic, queue), none behind its queue's end."""
+        return {
+            (group, topic, queue_id): self._within((topic, queue_id), offset)
+            for (group, topic, queue_id), offset in self.config.consumer_offsets.items()
+        }
+
+    def _within(self, queue: Queue | None, offset: int) -> int:
+        return offset if queue is None else min(offset, self._queue_ends.get(queue, offset))
+
 
 def waits(settings: Settings) -> Waits:
     return Waits(settings.delay_levels_ms, settings["timerPrecisionMs"], settings["transactionTimeOut"])
 
 
-def plan_broker_state(at: Snapshot, broker: BrokerStore, now_ms: int) -> Plan:
-    """Topics, groups, offsets, subscriptions, floors and bounds of a broker: what must be there before rows.
+def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
+    """Topics, groups, subscriptions, floors and bounds of a broker: what must be there before rows, beside offsets.
 
-    What is known here and not to the broker stays; a group's offset is never set back. Nothing changed: an empty plan.
+    What is known here and not to the broker stays. Nothing changed: an empty plan.
     """
     checked_head(at, broker)
     config = broker.config
     topics = config.topics
     if topics is None and at.number(TOPICS) < 0:
         topics = {one.topic: one for one in first_topics(at.store.settings)}
-    floors = {**_bounded_floors(broker), "dispatch": broker.log.queues_end}
+    floors = {**broker.floors, "dispatch": broker.log.queues_end}
     writes = [
         _merged(at, TOPICS, [asdict(one) for one in (topics or {}).values()]),
         _merged(at, SUBSCRIPTION_GROUPS, [asdict(one) for one in (config.groups or {}).values()]),
@@ -72,22 +101,10 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore, now_ms: int) -> Plan:
             SUBSCRIPTIONS,
             [dict(zip(SUBSCRIPTIONS.names, one, strict=True)) for one in config.subscriptions],
         ),
-        _consumer_offsets(at, config, now_ms),
         _merged(at, FLOORS, [{"follower": name, "position": position} for name, position in floors.items()]),
         _first_bounds(at, broker.log),
     ]
     return Plan(tuple(write for write in writes if write is not None))
-
-
-def _bounded_floors(broker: BrokerStore) -> dict[str, int]:
-    """Floors within their queues: where the log was cut, rows that come later must not count as settled."""
-    floors = dict(broker.config.floors)
-    for follower, position in floors.items():
-        queue = floor_queue(follower)
-        end = broker.log.next_of(*queue) if queue is not None else None
-        if end is not None:
-            floors[follower] = min(position, end)
-    return floors
 
 
 def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
@@ -120,7 +137,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
     if following.to_offset == log.end.offset:
         after = _with_queues(after, _broker_queues(log))
     result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments, "head": after}
-    return Plan((at.append(COMMITLOG, rows), bounds_write(at, after)), result)
+    return Plan((at.append(COMMITLOG, rows, planned=following.planned), bounds_write(at, after)), result)
 
 
 def read_rows(
@@ -202,6 +219,14 @@ def import_next(
     return appended
 
 
+def _last_append(at: Snapshot, head: LogHead) -> int:
+    """The last append whose rows are in the log; -1 where none is. A cut took away the one before it."""
+    cuts, append_seq = {row.append_seq for row in at.rows(CUTS)}, head.append_seq
+    while append_seq in cuts:
+        append_seq -= 2
+    return append_seq
+
+
 def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
     """A log is gone on with only where this broker's rows end. Raises BadInput where it is another's, or was written to."""
     settings = at.store.settings
@@ -210,11 +235,12 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
             f"the store's segments have {settings.segment_bytes} bytes (mappedFileSizeCommitLog), the broker's files "
             f"{log.segment_bytes}; import into a store of its own"
         )
-    if head.append_seq < 0:
+    append_seq = _last_append(at, head)
+    if append_seq < 0:
         return
     last = (
         at.read(COMMITLOG)
-        .where(F.col("append_seq") == head.append_seq)
+        .where(F.col("append_seq") == append_seq)
         .orderBy(F.col("physical_offset").desc())
         .select(
             "physical_offset",
@@ -266,41 +292,19 @@ def _merged(at: Snapshot, table: Table, rows: list[dict[str, Any]]) -> Write | N
     return at.replace(table, at.store.spark.createDataFrame(ordered, table.columns).coalesce(1))
 
 
-def _consumer_offsets(at: Snapshot, config: BrokerConfig, now_ms: int) -> Write | None:
-    """Offsets of groups that are new or further on in the broker; those that were reset here are this store's own."""
-    if not config.consumer_offsets:
-        return None
-    old = {(row.group, row.topic, row.queue_id): row for row in _clustering_offsets(at)}
-    changed = {
-        queue: offset
-        for queue, offset in config.consumer_offsets.items()
-        if queue not in old or (old[queue].generation == 0 and old[queue].next_offset < offset)
-    }
-    if not changed:
-        return None
-    spark = at.store.spark
-    groups = sorted({group for group, _, _ in changed})
-    rows = spark.createDataFrame(
-        [(*queue, "", offset, 0, now_ms) for queue, offset in sorted(changed.items())],
-        CONSUMER_OFFSETS.columns,
-    ).coalesce(1)
-    if not old:
-        return at.append(CONSUMER_OFFSETS, rows)
-    kept = (
-        at.read(CONSUMER_OFFSETS)
-        .where(F.col("group").isin(groups))
-        .join(rows.select(*CONSUMER_OFFSETS.key), list(CONSUMER_OFFSETS.key), "left_anti")
-        .select(*CONSUMER_OFFSETS.names)
-    )
-    names = ", ".join("'" + group.replace("\\", "\\\\").replace("'", "\\'") + "'" for group in groups)
-    return at.replace(CONSUMER_OFFSETS, kept.unionByName(rows).coalesce(1), where=f"`group` IN ({names})")
-
-
-def _clustering_offsets(at: Snapshot) -> list[Row]:
-    if at.number(CONSUMER_OFFSETS) < 0:
-        return []
-    # A row a group and queue, as in the broker's own file.
-    return at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
+def groups_further_on(at: Snapshot, offsets: Mapping[QueueOfGroup, int]) -> dict[str, dict[Queue, int]]:
+    """The broker's offsets of the groups that have come further there than here, or that are new; queue offsets by group."""
+    known = {}
+    if offsets and not at.is_empty(CONSUMER_OFFSETS):
+        # A row a group and queue, as in the broker's own file.
+        rows = at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
+        known = {(row.group, row.topic, row.queue_id): row for row in rows}
+    found: dict[str, dict[Queue, int]] = {}
+    for (group, topic, queue_id), offset in sorted(offsets.items()):
+        row = known.get((group, topic, queue_id))
+        if row is None or (row.generation == 0 and row.next_offset < offset):
+            found.setdefault(group, {})[topic, queue_id] = offset
+    return found
 
 
 def _first_bounds(at: Snapshot, log: BrokerLog) -> Write | None:

@@ -1,5 +1,6 @@
 """Bounds of the queues from a broker's consume queue files (docs/rocketmq/store.md 3.5 and 4.3)."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -9,8 +10,10 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
-from pipelines.broker_files.queue_files import CONSUME_QUEUE, UNIT_BYTES, file_units
+from pipelines.broker_files.queue_files import CONSUME_QUEUE, UNIT_BYTES, file_units, queue_files
+from pipelines.store.settings import INT_MAX
 
+_QUEUE = re.compile(r"[0-9]{1,10}")
 # A broker looks at the last files of a queue only when it starts.
 RECOVERED_FILES = 3
 UNITS_AT_ONCE = 64 * 1024
@@ -44,7 +47,7 @@ def queue_names(directory: BrokerDirectory) -> list[tuple[str, int]]:
         for topic in directory.entries(CONSUME_QUEUE)
         if topic.is_directory
         for queue in directory.entries(f"{CONSUME_QUEUE}/{topic.name}")
-        if queue.is_directory and queue.name.isdigit()
+        if queue.is_directory and _QUEUE.fullmatch(queue.name) and int(queue.name) <= INT_MAX
     ]
 
 
@@ -84,7 +87,7 @@ def _bounds(
     directory: BrokerDirectory, topic: str, queue_id: int, log_start: int, log_end: int | None
 ) -> QueueBounds:
     path = f"{CONSUME_QUEUE}/{topic}/{queue_id}"
-    files = [file for file in directory.entries(path) if file.name.isdigit()]
+    files = queue_files(directory, path)
     if files and files[-1].size_bytes == 0:
         files.pop()
     if not files:

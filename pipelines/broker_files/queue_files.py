@@ -1,13 +1,17 @@
 """Consume queue files of a broker: units of 20 bytes (docs/rocketmq/store.md 4.1)."""
 
+import re
+
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.directory import BrokerDirectory, FileEntry
+from pipelines.store.settings import LONG_MAX
 
 CONSUME_QUEUE = "consumequeue"
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 UNIT_BYTES = UNIT.itemsize
+_NAME = re.compile(r"[0-9]{20}")
 # A tags code below this is an address in a consumequeue_ext file (4.5).
 EXT_ADDRESS_BELOW = -2_147_483_648
 
@@ -25,6 +29,17 @@ def file_units(file: object, from_unit: int, count: int) -> npt.NDArray:
     count = max(min(count, size - from_unit), 0)
     file.seek(from_unit * UNIT_BYTES)  # type: ignore[attr-defined]
     return np.frombuffer(file.read(count * UNIT_BYTES), UNIT)  # type: ignore[attr-defined]
+
+
+def queue_files(directory: BrokerDirectory, path: str) -> list[FileEntry]:
+    """The files of a queue, each named by the byte at which it starts; what is called otherwise is none."""
+    return [
+        file
+        for file in directory.entries(path)
+        if not file.is_directory
+        and _NAME.fullmatch(file.name)
+        and int(file.name) + file.size_bytes <= LONG_MAX
+    ]
 
 
 class QueueEntries:
@@ -67,7 +82,6 @@ class QueueEntries:
             path = f"{self._path}/{queue_id}"
             self._files[queue_id] = [
                 (int(file.name) // UNIT_BYTES, f"{path}/{file.name}", file.size_bytes // UNIT_BYTES)
-                for file in self._directory.entries(path)
-                if file.name.isdigit()
+                for file in queue_files(self._directory, path)
             ]
         return self._files[queue_id]

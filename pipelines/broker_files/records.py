@@ -222,6 +222,18 @@ def next_record(piece: memoryview, from_at: int, piece_offset: int) -> int | Non
             return start
 
 
+def ends_in_zero(fields: Fields) -> npt.NDArray[np.bool_]:
+    """Which whole records end in a byte 0 of their properties, or of their topic where they have none.
+
+    A broker never writes one: the end of the record had not reached the disk when it went down. Its own recovery takes
+    such a record, since its lengths add up and a CRC is of the body alone.
+    """
+    has_properties = fields.properties_end > fields.properties_at
+    ends = np.where(has_properties, fields.properties_end, fields.topic_end)
+    last = np.frombuffer(fields.piece, np.uint8)[ends - 1]
+    return (last == 0) & (has_properties | (fields.topic_end > fields.topic_at))
+
+
 def bodies(fields: Fields) -> pa.Array:
     """The bodies of whole records, binary."""
     return _parts(fields, 0)

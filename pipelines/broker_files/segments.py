@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
 from pipelines.store.errors import BadInput
-from pipelines.store.settings import SETTINGS
+from pipelines.store.settings import LONG_MAX, SETTINGS
 
 COMMITLOG = "commitlog"
 _NAME = re.compile(r"[0-9]{20}")
@@ -42,6 +42,10 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
             raise BadInput(
                 f"{COMMITLOG}/{file.name} has {file.size_bytes} bytes; expected {segment_bytes}, the size of a log "
                 "segment (mappedFileSizeCommitLog). A broker would not start with it: restore the file or set the size"
+            )
+        if int(file.name) + segment_bytes > LONG_MAX:
+            raise BadInput(
+                f"{COMMITLOG}/{file.name} is not a log segment: no offset is above {LONG_MAX}. Move the file away"
             )
         if int(file.name) % segment_bytes:
             raise BadInput(

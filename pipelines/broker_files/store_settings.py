@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_bounds import queue_names
-from pipelines.broker_files.queue_files import CONSUME_QUEUE
+from pipelines.broker_files.queue_files import CONSUME_QUEUE, queue_files
 from pipelines.broker_files.segments import read_segments
 from pipelines.store.errors import BadInput
 from pipelines.store.settings import Settings
@@ -36,7 +36,7 @@ def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str
 def _queue_file_bytes(directory: BrokerDirectory) -> int | None:
     """Size of the first queue file that has one."""
     for topic, queue_id in queue_names(directory):
-        for file in directory.entries(f"{CONSUME_QUEUE}/{topic}/{queue_id}"):
-            if file.name.isdigit() and file.size_bytes:
+        for file in queue_files(directory, f"{CONSUME_QUEUE}/{topic}/{queue_id}"):
+            if file.size_bytes:
                 return file.size_bytes
     return None

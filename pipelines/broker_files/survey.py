@@ -1,7 +1,6 @@
 """A first look at segments, on the executors: how far the chain of records goes and where it may be cut into pieces."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -12,14 +11,10 @@ from pyspark.sql import SparkSession
 from pipelines.broker_files.chain import Checks, RecordChain, Skipped, is_zero_from
 from pipelines.broker_files.columns import text
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.broker_files.records import Fields, properties, topics
+from pipelines.broker_files.records import Fields, ends_in_zero, properties, topics
 from pipelines.broker_files.segments import Segment
-
-TRANSACTION_TYPE = 0xC
-# Types none and commit.
-HAVE_A_PLACE = (0x0, 0x8)
-INNER_BATCH = 0x80
-_INNER_NUM = re.compile(rb"(?:^|\x02)INNER_NUM\x01([0-9]+)")
+from pipelines.store.places import INNER_BATCH, places_of_batches, records_with_a_place
+from pipelines.store.times import LAST_MS
 
 
 @dataclass(frozen=True)
@@ -33,6 +28,7 @@ class Survey:
     rest_is_zero   whether nothing was ever written behind a broken end
     records        number of whole records
     displaced      records that say another physical offset than where they lie
+    torn           how many records end in zeros, and where the first of them lies
     borders        offsets at which a piece may start: the first record and then one every few megabytes
     skipped        damage that was stepped over: (from, to, reason), offsets
     queues         (topic, queue_id, first, next) queue offsets of its records
@@ -47,6 +43,8 @@ class Survey:
     rest_is_zero: bool
     records: int
     displaced: int
+    torn: int = 0
+    first_torn: int | None = None
     borders: list[int] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     queues: list[tuple[str, int, int, int]] = field(default_factory=list)
@@ -93,7 +91,8 @@ def survey_segments(
 
 def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
     start_offset, size_bytes = task.segment.start_offset, task.segment.size_bytes
-    records = displaced = last_store_timestamp = 0
+    records = displaced = torn = last_store_timestamp = 0
+    first_torn: int | None = None
     borders: list[int] = []
     places: list[pa.Table] = []
     with directory.open(task.segment.path) as file:
@@ -110,7 +109,11 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
             offset = start_offset + piece_at + fields.starts
             records += len(offset)
             displaced += int((fields.physical_offset != offset).sum())
-            last_store_timestamp = max(last_store_timestamp, int(fields.store_timestamp.max()))
+            in_zeros = offset[ends_in_zero(fields)]
+            torn += len(in_zeros)
+            first_torn = int(in_zeros[0]) if first_torn is None and len(in_zeros) else first_torn
+            of_a_calendar = fields.store_timestamp[fields.store_timestamp <= LAST_MS]
+            last_store_timestamp = int(of_a_calendar.max(initial=last_store_timestamp))
             places.append(queue_places(fields))
             if not borders or offset[0] >= borders[-1] + task.border_bytes:
                 borders.append(int(offset[0]))
@@ -125,6 +128,8 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
         rest_is_zero,
         records,
         displaced,
+        torn,
+        first_torn,
         borders,
         skipped,
         _merged(places),
@@ -135,17 +140,15 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
 def queue_places(fields: Fields) -> pa.Table:
     """First and next queue offset of each queue that records of a piece lie in.
 
-    Only records outside transactions and committed ones have a place in their queue (docs/rocketmq/store.md 1.13); an inner
-    batch is one record that takes as many places as it holds messages (1.14).
+    As the head has them of rows of the log (store/places.py).
     """
+    has_a_place = records_with_a_place(
+        fields.sys_flag, fields.queue_offset, fields.topic_end - fields.topic_at
+    )
     places = np.ones(len(fields.starts), np.int64)
-    is_inner_batch = np.flatnonzero(fields.sys_flag & INNER_BATCH)
-    if len(is_inner_batch):
-        stored = properties(fields)
-        for row in is_inner_batch:
-            held = _INNER_NUM.search(stored[int(row)].as_py())
-            places[row] = max(int(held[1]), 1) if held else 1
-    has_a_place = np.isin(fields.sys_flag & TRANSACTION_TYPE, HAVE_A_PLACE)
+    batches = np.flatnonzero(fields.sys_flag & INNER_BATCH)
+    if len(batches):
+        places[batches] = places_of_batches(properties(fields).take(pa.array(batches)))
     table = pa.table(
         {
             "topic": text(topics(fields)),

@@ -176,7 +176,7 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     """Hand a page to a listener for DataFrames, on the driver; the columns of OUTCOMES, worked out.
 
     It gets the columns of the view `messages`, and gives `physical_offset`, `status` (a ConsumeStatus by name) and, if it
-    wants, `delay_level`. A message it says nothing of has failed.
+    wants, `delay_level`: at most one row a message. A message it says nothing of has failed.
 
     Raises BadInput when it gives something else.
     """
@@ -203,6 +203,7 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
         "queue", F.col("physical_offset").alias("source_offset"), "segment", "queue_offset", "reconsume_times"
     ).toArrow()
     successes = pa.array([status.name for status in ConsumeStatus if status.is_success])
+    _expect_one_answer_each(said)
     is_done = pc.is_in(said.column("status"), successes)
     done = said.filter(is_done).column("physical_offset")
     failed = handed.filter(pc.invert(pc.is_in(handed.column("source_offset"), done.combine_chunks())))
@@ -217,6 +218,21 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     ]
     summary = pa.table({"handed": pa.array([handed.num_rows], pa.int64())})
     return pa.concat_tables([summary, pa.table(named, schema=_SCHEMA)], promote_options="default")
+
+
+def _expect_one_answer_each(said: pa.Table) -> None:
+    """Raises BadInput where a listener says more than one thing of a message."""
+    answers = said.group_by("physical_offset").aggregate([([], "count_all")])
+    is_one = pc.or_(pc.equal(answers.column("count_all"), 1), pc.is_null(answers.column("physical_offset")))
+    several = answers.filter(pc.invert(is_one)).sort_by("physical_offset")
+    if several.num_rows:
+        first = several.slice(0, 1).to_pylist()[0]
+        others = f", and several for {several.num_rows - 1:,} others" if several.num_rows > 1 else ""
+        raise BadInput(
+            f"the listener returned {first['count_all']} rows for the message at {first['physical_offset']}{others}; "
+            "expected one row a message (does it join on a key that is not unique?). Nothing of this page is recorded: "
+            "mend it and run again"
+        )
 
 
 def _page_columns() -> list[Column]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.broker_files.broker_config import parse_fastjson
-from pipelines.store.errors import BadInput
+from pipelines.store.errors import BadInput, in_words
 
 # (topic, broker name, queue id)
 MessageQueue = tuple[str, str, int]
@@ -43,7 +43,7 @@ def read_offsets(path: str | Path) -> dict[MessageQueue, int]:
         except FileNotFoundError:
             continue
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
-            failures.append(f"{candidate} ({type(failure).__name__}: {failure})")
+            failures.append(f"{candidate} ({in_words(failure)})")
     if failures:
         raise BadInput(
             f"cannot read {' nor '.join(failures)}; expected the offsets of a RocketMQ client. Restore the file or its "

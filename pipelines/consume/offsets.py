@@ -12,9 +12,11 @@ from pyspark.sql import Row
 
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.sql_text import text_literal
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, Table
 
 Queue = tuple[str, int]  # (topic, queue_id)
+Waits = tuple[int, int, int]  # the offset of a message, how often it has been tried, when it is due again
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,31 @@ class Offset:
 class Reached:
     """How far a run has come in a queue it read in a generation.
 
-    overwrites  an orderly run says where the queue is; a concurrent one only ever moves it on
+    was        the offset that was recorded when the run read the queue; where it began a queue that had none
+    is_alone   nobody else reads the queue: another offset than `was` is another run's, which has taken the queue over
+    goes_back  the offset may become less where it still is what it was; else it only ever moves on
     """
 
     queue: Queue
     next_offset: int
     generation: int = 0
-    overwrites: bool = False
+    was: int = -1
+    is_alone: bool = False
+    goes_back: bool = False
+
+    def is_reset(self, found: Offset | None) -> bool:
+        """Whether the queue has been reset since it was read."""
+        return found is not None and found.generation != self.generation
+
+    def is_taken(self, found: Offset | None) -> bool:
+        """Whether another run has come between."""
+        return self.is_alone and found is not None and found.next_offset not in (self.was, self.next_offset)
+
+    def moves(self, found: Offset | None) -> bool:
+        """Whether the offset changes: on, or back from what was read."""
+        if found is None or self.next_offset > found.next_offset:
+            return True
+        return self.goes_back and found.next_offset == self.was and self.next_offset < self.was
 
 
 def read_offsets(at: Snapshot, group: str, client_id: str = "") -> dict[Queue, Offset]:
@@ -61,23 +81,30 @@ def _offsets_of(client_id: str, rows: Sequence[Row]) -> dict[Queue, Offset]:
 
 
 def plan_commit(at: Snapshot, group: str, client_id: str, reached: Iterable[Reached], now_ms: int) -> Plan:
-    """Record how far a run has come, where its queues have not been reset since; no write when nothing changes.
+    """Record how far a run has come, where its queues are still as it read them; no write when nothing changes.
 
-    The result: `stale`, the queues that have been reset.
+    The result: `reset` and `taken`, the queues that have been reset or that another run has read on; `recorded`, the
+    offset of each other queue.
     """
     rows = _read_rows(at, group)
     known = _offsets_of(client_id, rows)
     changed: dict[Queue, Offset] = {}
-    stale = []
+    recorded: dict[Queue, int] = {}
+    reset, taken = [], []
     for each in reached:
-        before = known.get(each.queue)
-        if before is not None and before.generation != each.generation:
-            stale.append(each.queue)
-            continue
-        is_ahead = before is None or each.next_offset > before.next_offset
-        if is_ahead or (before is not None and each.overwrites and each.next_offset != before.next_offset):
-            changed[each.queue] = Offset(each.next_offset, each.generation)
-    return Plan(_offset_writes(at, group, client_id, changed, rows, now_ms), {"stale": stale})
+        found = known.get(each.queue)
+        if each.is_reset(found):
+            reset.append(each.queue)
+        elif each.is_taken(found):
+            taken.append(each.queue)
+        else:
+            if each.moves(found):
+                changed[each.queue] = Offset(each.next_offset, each.generation)
+            now = changed.get(each.queue) or found
+            assert now is not None, "a queue without an offset gets one"
+            recorded[each.queue] = now.next_offset
+    writes = _offset_writes(at, group, client_id, changed, rows, now_ms)
+    return Plan(writes, {"reset": reset, "taken": taken, "recorded": recorded})
 
 
 def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: int) -> Plan:
@@ -95,8 +122,20 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     waiting = read_in_flight(at, group)
     let_go = {queue: None for queue in waiting if queue in targets}
     if let_go:
-        writes += plan_in_flight(at, group, let_go).writes
+        writes += _in_flight_writes(at, group, let_go)
     return Plan(tuple(writes), {"queues": len(changed)})
+
+
+def plan_import_offsets(at: Snapshot, group: str, offsets: Mapping[Queue, int], now_ms: int) -> Plan:
+    """Record a broker's offsets of a group where they are further on; queues that were reset here are this store's own."""
+    rows = _read_rows(at, group)
+    known = _offsets_of("", rows)
+    changed = {
+        queue: Offset(offset)
+        for queue, offset in offsets.items()
+        if queue not in known or (known[queue].generation == 0 and known[queue].next_offset < offset)
+    }
+    return Plan(_offset_writes(at, group, "", changed, rows, now_ms))
 
 
 def _offset_writes(
@@ -121,21 +160,34 @@ def _offset_writes(
         (group, topic, queue_id, client_id, offset.next_offset, offset.generation, now_ms)
         for (topic, queue_id), offset in changed.items()
     ]
-    return (_keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics, is_first=not kept),)
+    return (keyed_write(at, CONSUMER_OFFSETS, left + new, group, topics, is_first=not kept),)
 
 
-def read_in_flight(at: Snapshot, group: str) -> dict[Queue, tuple[int, int, int]]:
+def read_in_flight(at: Snapshot, group: str) -> dict[Queue, Waits]:
     """Of the queues that wait at a message: its offset, how often it has been tried, when it is due again."""
     rows = at.read_small(IN_FLIGHT, group=group).collect()  # at most a row a queue
     return {(row.topic, row.queue_id): (row.queue_offset, row.tries, row.due_ms) for row in rows}
 
 
-def plan_in_flight(at: Snapshot, group: str, changes: Mapping[Queue, tuple[int, int, int] | None]) -> Plan:
-    """Record where queues wait, or that they do so no more; no write when nothing changes."""
+def plan_in_flight(
+    at: Snapshot, group: str, changes: Mapping[Queue, Waits | None], reached: Iterable[Reached]
+) -> Plan:
+    """Record where queues wait, or that they do so no more, where they are still as the run read them."""
+    known = read_offsets(at, group)
+    lost = {
+        each.queue
+        for each in reached
+        if each.is_reset(known.get(each.queue)) or each.is_taken(known.get(each.queue))
+    }
+    kept = {queue: waits for queue, waits in changes.items() if queue not in lost}
+    return Plan(_in_flight_writes(at, group, kept))
+
+
+def _in_flight_writes(at: Snapshot, group: str, changes: Mapping[Queue, Waits | None]) -> tuple[Write, ...]:
     known = read_in_flight(at, group)
     changed = {queue: waits for queue, waits in changes.items() if known.get(queue) != waits}
     if not changed:
-        return Plan()
+        return ()
     topics = sorted({topic for topic, _ in changed})
     waiting = {queue: waits for queue, waits in (known | changed).items() if waits is not None}
     rows = [
@@ -143,23 +195,25 @@ def plan_in_flight(at: Snapshot, group: str, changes: Mapping[Queue, tuple[int, 
         for (topic, queue_id), waits in sorted(waiting.items())
         if topic in topics
     ]
-    return Plan((_keyed_write(at, IN_FLIGHT, rows, group, topics, is_first=not known),))
+    return (keyed_write(at, IN_FLIGHT, rows, group, topics, is_first=not known),)
 
 
-def _keyed_write(
+def keyed_write(
     at: Snapshot,
     table: Table,
-    rows: list[tuple[Any, ...]],
+    rows: Sequence[tuple[Any, ...]],
     group: str,
-    topics: Sequence[str],
+    topics: Sequence[str] | None,
     is_first: bool,
 ) -> Write:
-    """Rows of a group in the place of all it had for some topics; names have no quotes to mind.
+    """Rows of a group in the place of all it had, or of all it had for some topics.
 
     is_first  there were none: an append does, which takes a third of the time
     """
     written = at.store.spark.createDataFrame(rows, table.columns).coalesce(1)
     if is_first:
         return at.append(table, written, key=group)
-    named = ", ".join(f"'{topic}'" for topic in topics)
-    return at.replace(table, written, f"`group` = '{group}' AND topic IN ({named})", key=group)
+    where = f"`group` = {text_literal(group)}"
+    if topics is not None:
+        where += f" AND topic IN ({', '.join(map(text_literal, topics))})"
+    return at.replace(table, written, where, key=group)

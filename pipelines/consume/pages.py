@@ -18,6 +18,7 @@ from pipelines.consume.subscriptions import Selection
 from pipelines.dispatch.entries import has_queue_entry
 from pipelines.log.claims import Span, claims_taken, joined_spans, lies_in, spans_of_offsets
 from pipelines.retry.send_back import claim_of, claim_prefix
+from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE
 
@@ -92,7 +93,7 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
 
     A message that was sent back, and whose run was cut short before it recorded its progress, is not handed over again.
     """
-    entries = _in_ranges(at.read(CONSUME_QUEUE), parts)
+    entries = _in_ranges(followed_rows(at, CONSUME_QUEUE), parts)
     if selection.has_codes:
         columns = ("physical_offset", "size_bytes", "queue", "generation")
         selected = entries.where(selection.of_entry()).select(*columns).toArrow()

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delay.level_lists import levels_of, rest_of
 from pipelines.dispatch.entries import message_index_entries
-from pipelines.log.claims import SETTLE, Span, lies_in, spans_of_offsets, unclaimed
+from pipelines.log.claims import SETTLE, lies_in, spans_of_offsets, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import property_pair
 from pipelines.log.park import (
@@ -32,8 +32,9 @@ from pipelines.log.properties import NAME_END, property_value, without
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
-from pipelines.store.progress import progress_write, read_progress, remembered
+from pipelines.store.progress import covered, followed_rows, progress_write, read_progress
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import FARTHEST_MS, within_reach
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, MESSAGE_INDEX
 
@@ -46,7 +47,17 @@ WAITING_KINDS = ("schedule", "timer")
 NEXT_DUE_PAGE = 1_000
 
 
-Place = tuple[int, int]  # (due_ms, physical_offset)
+@dataclass(frozen=True)
+class Stopped:
+    """Where an append of a run stopped: all that is due up to (due_ms, physical_offset) is settled.
+
+    first_append  the last append of the log in the snapshot of the run's first plan: what was appended later may be due
+                  before the place where the run has arrived, and is for the next run
+    """
+
+    due_ms: int
+    physical_offset: int
+    first_append: int
 
 
 @dataclass(frozen=True)
@@ -58,27 +69,36 @@ class Seen:
 
 
 def plan_deliver(
-    at: Snapshot, now_ms: int, run_id: str, after: Place | None = None, limit: int = COPIES_OF_AN_APPEND
+    at: Snapshot, now_ms: int, run_id: str, after: Stopped | None = None, limit: int = COPIES_OF_AN_APPEND
 ) -> Plan:
     """Append copies of what is due and not settled, in the order (due_ms, physical_offset), at most `limit` of them.
 
-    after  the place where an earlier append of the same run stopped
+    after  where an earlier append of the same run stopped
 
     The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a place
-    to go), `stopped` (the place up to which all is settled; None when that is all).
+    to go), `stopped` (where the next append goes on; None when nothing is left).
     """
-    candidates = due_messages(at, now_ms, seen(at))
+    known = seen(at)
+    candidates = due_messages(at, now_ms, known)
     if after is not None:
-        due, offset = F.col("due_ms"), F.col("source_offset")
-        candidates = candidates.where((due > after[0]) | ((due == after[0]) & (offset > after[1])))
+        candidates = candidates.where(_follows(after.due_ms, after.physical_offset))
     # Some forty bytes a row; the one more tells whether this append is the last.
     found = candidates.orderBy("due_ms", "source_offset").limit(limit + 1).toArrow()
+    is_last = found.num_rows <= limit
+    first_append = at.number(COMMITLOG) if after is None else after.first_append
+    all_seen = {SEEN_APPENDS: first_append, SEEN_CLOCK: now_ms}
     chunk = found.slice(0, limit)
     if not chunk.num_rows:
-        return Plan((), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
+        # Without an append of this run before it, nothing was due, and the next look is as short.
+        writes = [] if after is None else [progress_write(at, all_seen)]
+        return Plan(tuple(writes), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
     chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
-    left = with_rules(at, chunk).select("source_offset", F.col("due_ms").alias("order"), "is_settled")
+    # Earlier runs, and earlier appends of this one, have seen nothing that is due later.
+    is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
+    left = with_rules(at, chunk, is_whole).select(
+        "source_offset", F.col("due_ms").alias("order"), "is_settled"
+    )
     settings = at.store.settings
     levels = settings.delay_levels_ms if _some_have_lists(at, chunk) else None
     precision_ms = settings["timerPrecisionMs"]
@@ -87,10 +107,11 @@ def plan_deliver(
     )
     writes = list(planned.writes)
     stopped = None
-    if found.num_rows > limit:
-        stopped = (chunk.column("due_ms")[-1].as_py(), chunk.column("source_offset")[-1].as_py())
+    if is_last:
+        writes.append(progress_write(at, all_seen))
     else:
-        writes.append(progress_write(at, {SEEN_APPENDS: at.number(COMMITLOG), SEEN_CLOCK: now_ms}))
+        last = chunk.slice(limit - 1).to_pylist()[0]
+        stopped = Stopped(last["due_ms"], last["source_offset"], first_append)
     by_purpose = planned.rows_by_purpose
     return Plan(
         tuple(writes),
@@ -116,35 +137,44 @@ def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     waits = F.col("kind").isin(*WAITING_KINDS)
     is_new = (F.col("due_ms") > since.clock_ms) | (F.col("append_seq") > since.append_seq)
     due = parked_rows(at, is_new & (F.col("due_ms") <= now_ms)).where(waits)
-    has_gone_back = read_head(at).last_store_timestamp > now_ms
-    if has_gone_back or since.append_seq < at.number(COMMITLOG):
-        due = due.unionByName(_too_far(at, now_ms, since, has_gone_back))
+    log_ms = max(now_ms, read_head(at).last_store_timestamp)
+    if log_ms > now_ms:
+        due = due.unionByName(_due_by_log_time(at, now_ms, log_ms))
+    if since.append_seq < at.number(COMMITLOG) and read_floors(at):
+        due = due.unionByName(_too_far(at, log_ms, since))
     return due.select(*to_settle())
 
 
-def _too_far(at: Snapshot, now_ms: int, since: Seen, has_gone_back: bool) -> DataFrame:
-    """Rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
+def _due_by_log_time(at: Snapshot, now_ms: int, log_ms: int) -> DataFrame:
+    """Rows delayed by level that were stored ahead of this clock and, by the clock they were stored by, have waited.
 
-    That is so after the clock went back, and for an import whose level table was another one. Else no row need be looked
-    at: none was stored later than now.
+    Clocks of two machines differ: what the faster one has stored is timed by it, and the log tells how far it has come.
     """
-    is_scheduled = (
-        (F.col("topic") == SCHEDULE_TOPIC) & F.col("due_ms").isNotNull() & (F.col("due_ms") > now_ms)
-    )
-    scheduled = at.read(COMMITLOG).where(is_scheduled)
-    if not has_gone_back:
-        is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(
-            IMPORT_PREFIX
-        )
-        scheduled = scheduled.where(is_new_import)
-    delay = level_delay_ms(F.col("queue_id") + 1, at.store.settings.delay_levels_ms)
-    return parked_messages(scheduled.where(F.col("due_ms") > now_ms + delay))
+    is_ahead = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("store_timestamp") > now_ms)
+    is_due = (F.col("due_ms") > now_ms) & (F.col("due_ms") <= log_ms)
+    return parked_messages(at.read(COMMITLOG).where(is_ahead & is_due))
 
 
-def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
+def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
+    """Imported rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
+
+    The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
+    where that is later. A row of this store knows its time: its level table may change, not what it waits.
+
+    log_ms  the clock, or the log's last store time where that is later
+    """
+    is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
+    is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(IMPORT_PREFIX)
+    delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), at.store.settings.delay_levels_ms)
+    is_too_far = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
+    return parked_messages(at.read(COMMITLOG).where(is_scheduled & is_new_import & is_too_far))
+
+
+def with_rules(at: Snapshot, chunk: pa.Table, is_whole: bool) -> DataFrame:
     """Those of some parked rows that nobody has claimed, with `is_settled`: whether a rule says they are, without a claim.
 
-    chunk  rows with the columns of to_settle
+    chunk     rows with the columns of to_settle
+    is_whole  whether all rows of their times are among them; if not, others may cancel them
 
     Settled by rule: a timer that was cancelled in its slot, and its cancel; a row on its way to the half topic; one
     without a topic to go to; what an imported broker had delivered.
@@ -152,9 +182,14 @@ def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
     spans = spans_of_offsets(chunk.column("source_offset").to_numpy())
     rows = unclaimed(at, at.store.spark.createDataFrame(chunk), spans)
     settled = F.col("goes_nowhere")
-    if chunk.column("cancels").null_count < chunk.num_rows:
-        is_cancel = F.col("cancels").isNotNull()
-        cancelled = rows.where(is_cancel).select(
+    is_cancel = F.col("cancels").isNotNull()
+    cancels = None
+    if not is_whole:
+        cancels = _cancels_in_time_of(at, chunk)
+    elif chunk.column("cancels").null_count < chunk.num_rows:
+        cancels = rows.where(is_cancel)
+    if cancels is not None:
+        cancelled = cancels.select(
             "due_ms", F.col("cancels").alias("named"), F.lit(True).alias("is_cancelled")
         )
         rows = rows.join(cancelled.distinct(), ["due_ms", "named"], "left")
@@ -162,7 +197,7 @@ def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
     floors = read_floors(at)
     if not floors:
         return rows.withColumn("is_settled", settled)
-    delivered = delivered_before_import(at, rows, spans, floors).select(
+    delivered = settled_by_import(at, rows, chunk, floors).select(
         "source_offset", F.lit(True).alias("is_back")
     )
     return rows.join(delivered, "source_offset", "left").withColumn(
@@ -170,48 +205,94 @@ def with_rules(at: Snapshot, chunk: pa.Table) -> DataFrame:
     )
 
 
-def delivered_before_import(
-    at: Snapshot, rows: DataFrame, spans: Sequence[Span], floors: Mapping[str, int]
-) -> DataFrame:
-    """Those of `rows` that an imported broker had delivered: below its floors, or back in their topic when due.
+def _cancels_in_time_of(at: Snapshot, chunk: pa.Table) -> DataFrame:
+    """All cancels in the time of some rows, which are in order of time: the columns of to_settle.
 
-    rows  `source_offset`, `due_ms`, `kind`
+    A slot may hold more messages than an append has room for, and messages come after its cancel was looked at.
     """
+    times = chunk.column("due_ms")
+    is_near = F.col("due_ms").between(times[0].as_py(), times[-1].as_py())
+    is_cancel = (F.col("kind") == "timer") & F.col("cancels").isNotNull()
+    return parked_rows(at, is_near & is_cancel).select(*to_settle())
+
+
+def settled_by_import(at: Snapshot, rows: DataFrame, chunk: pa.Table, floors: Mapping[str, int]) -> DataFrame:
+    """Those of `rows` that an imported broker had settled: delivered, put back into its timer, or cancelled as it did.
+
+    rows   `source_offset`, `due_ms`, `kind`
+    chunk  what they are some of
+    """
+    spans = spans_of_offsets(chunk.column("source_offset").to_numpy())
     properties = F.col("properties")
-    imported = (
-        at.read(COMMITLOG)
-        .where(lies_in("physical_offset", spans) & F.col("append_id").startswith(IMPORT_PREFIX))
-        .select(
-            F.col("physical_offset").alias("source_offset"),
-            "queue_id",
-            "queue_offset",
-            property_value(properties, "REAL_TOPIC").alias("real_topic"),
-            property_value(properties, "UNIQ_KEY").alias("unique_key"),
-        )
+    log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORT_PREFIX))
+    imported = log.where(lies_in("physical_offset", spans)).select(
+        F.col("physical_offset").alias("source_offset"),
+        "queue_id",
+        "queue_offset",
+        property_value(properties, "REAL_TOPIC").alias("real_topic"),
+        property_value(properties, "UNIQ_KEY").alias("unique_key"),
+        _roll_times().alias("roll_times"),
     )
     of_import = rows.select("source_offset", "due_ms", "kind").join(imported, "source_offset")
     below = F.lit(False)
     for follower, position in floors.items():
         if follower.startswith("schedule:"):
-            level = F.col("queue_id") + 1 == int(follower.removeprefix("schedule:"))
+            level = F.col("queue_id") == int(follower.removeprefix("schedule:")) - 1
             below = below | ((F.col("kind") == "schedule") & level & (F.col("queue_offset") < position))
-    slot = F.col("due_ms") - at.store.settings["timerPrecisionMs"]
+    slot = within_reach(F.col("due_ms")) - at.store.settings["timerPrecisionMs"]
     below = below | (
         (F.col("kind") == "timer")
         & (F.col("queue_offset") < floors.get("timer:queue_offset", 0))
         & (slot < floors.get("timer:read_time_ms", 0))
     )
-    return (
-        of_import.where(below)
-        .select("source_offset")
-        .unionByName(_back_in_topic(at, of_import.where(~below)))
+    beyond = of_import.where(~below)
+    settled = of_import.where(below).select("source_offset").unionByName(_back_in_topic(at, beyond))
+    slots = chunk.filter(pc.equal(chunk.column("kind"), "timer")).column("due_ms")
+    if len(slots):
+        times = pc.min_max(slots).as_py()
+        timed = log.where(
+            (F.col("topic") == TIMER_TOPIC) & F.col("due_ms").between(times["min"], times["max"])
+        )
+        settled = settled.unionByName(_settled_in_the_timer(timed, beyond.where(F.col("kind") == "timer")))
+    return settled.distinct()
+
+
+def _roll_times() -> Column:
+    """How often a broker has put a timed message back into its timer, which looks two days ahead at most (2.5)."""
+    return F.coalesce(property_value(F.col("properties"), "TIMER_ROLL_TIMES").try_cast("int"), F.lit(0))
+
+
+def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
+    """Imported timed rows for which another stands, put back later, or that one cancels by a bare unique key (2.4, 2.5).
+
+    timed  rows of the log: all that were imported of the same slots
+    rows   `source_offset`, `due_ms`, `real_topic`, `unique_key`, `roll_times`
+    """
+    properties = F.col("properties")
+    rolled = timed.where(_roll_times() > 0).select(
+        F.col("due_ms"),
+        property_value(properties, "UNIQ_KEY").alias("unique_key"),
+        property_value(properties, "REAL_TOPIC").alias("topic_of_later"),
+        _roll_times().alias("later_roll_times"),
+        F.col("physical_offset").alias("later_offset"),
     )
+    stands_for = (
+        (F.col("real_topic") == F.col("topic_of_later"))
+        & (F.col("later_roll_times") > F.col("roll_times"))
+        & (F.col("later_offset") > F.col("source_offset"))
+    )
+    cancels = timed.select(
+        "due_ms", property_value(properties, "TIMER_DEL_UNIQKEY").alias("unique_key")
+    ).where(F.col("unique_key").isNotNull())
+    is_rolled = rows.join(rolled, ["due_ms", "unique_key"]).where(stands_for)
+    is_cancelled = rows.join(cancels, ["due_ms", "unique_key"], "left_semi")
+    return is_rolled.select("source_offset").unionByName(is_cancelled.select("source_offset"))
 
 
 def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     """Rows of which a later row of their real topic has the unique key, stored when they were due or later."""
-    followed = remembered(at, MESSAGE_INDEX)
-    entries = at.read(MESSAGE_INDEX).where(F.col("append_seq") <= followed)
+    followed = covered(at, MESSAGE_INDEX)
+    entries = followed_rows(at, MESSAGE_INDEX)
     if followed < at.number(COMMITLOG):
         entries = entries.unionByName(
             message_index_entries(at.read(COMMITLOG).where(F.col("append_seq") > followed))
@@ -253,7 +334,8 @@ def delivered_copies(
     returning = rows.withColumns({"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)})
     has_place = F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
     goes_on = ~F.col("is_settled") & has_place
-    enqueued = F.col("store_timestamp") - F.pmod(F.col("store_timestamp"), F.lit(precision_ms))
+    stored = within_reach(F.col("store_timestamp"))
+    enqueued = stored - F.pmod(stored, F.lit(precision_ms))
     timed = F.concat(
         without(properties, "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
         property_pair("TIMER_ENQUEUE_MS", enqueued.cast("string")),
@@ -313,18 +395,26 @@ def _next_levels(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> Data
 
 def next_due_ms(at: Snapshot, now_ms: int) -> int | None:
     """When the next waiting message is due, after now; None when none waits."""
-    after = now_ms
+    after = (now_ms, 2**63 - 1)
     while True:
-        waiting = parked_rows(at, F.col("due_ms") > after).where(F.col("kind").isin(*WAITING_KINDS))
-        page = waiting.orderBy("due_ms").limit(NEXT_DUE_PAGE).select(*to_settle()).toArrow()
+        waiting = parked_rows(at, F.col("due_ms") >= after[0]).where(F.col("kind").isin(*WAITING_KINDS))
+        following = waiting.select(*to_settle()).where(_follows(*after))
+        page = following.orderBy("due_ms", "source_offset").limit(NEXT_DUE_PAGE).toArrow()
         if not page.num_rows:
             return None
-        left = with_rules(at, page).where(~F.col("is_settled"))
+        left = with_rules(at, page, page.num_rows < NEXT_DUE_PAGE).where(~F.col("is_settled"))
         found = left.agg(F.min("due_ms").alias("due_ms")).toArrow()
         due_ms: int | None = found.column("due_ms")[0].as_py()
         if due_ms is not None:
             return due_ms
-        after = pc.max(page.column("due_ms")).as_py()
+        last = page.slice(page.num_rows - 1).to_pylist()[0]
+        after = (last["due_ms"], last["source_offset"])
+
+
+def _follows(due_ms: int, physical_offset: int) -> Column:
+    """Whether a row follows a place in the order in which rows are due."""
+    due, offset = F.col("due_ms"), F.col("source_offset")
+    return (due > due_ms) | ((due == due_ms) & (offset > physical_offset))
 
 
 def to_settle() -> list[Column]:

@@ -51,19 +51,19 @@ def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[s
 
 
 def seconds_until(time_of_day: Column, now_ms: int) -> Column:
-    """Whole seconds from now until the next time it is `HH:mm:ss` in the session's time zone; null for no such time.
+    """Whole seconds from now until the next time it is `HH:mm:ss` in UTC, whatever the session's zone; null for no time.
 
-    A time that is now is zero seconds away, one a second ago is a day less a second (3.3).
+    A time that is now is zero seconds away, one a second ago is a day less a second (3.3). No day of UTC has another
+    length, so a summer time begins or ends without a message an hour early or late.
     """
     # Of the clock's hands: to_timestamp of the time alone would depend on today's date.
     parts = [F.regexp_extract(time_of_day, TIME_OF_DAY_PATTERN, group).try_cast("int") for group in (1, 2, 3)]
     asked = parts[0] * 3600 + parts[1] * 60 + parts[2]
-    now = F.timestamp_millis(F.lit(now_ms))
-    passed = F.hour(now) * 3600 + F.minute(now) * 60 + F.second(now)
+    passed = now_ms // 1000 % DAY_SECONDS
     return F.pmod(asked - passed, F.lit(DAY_SECONDS))
 
 
-TIME_OF_DAY_PATTERN = r"^([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])$"
+TIME_OF_DAY_PATTERN = r"\A([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])\z"
 
 
 def list_until(seconds: Column, levels_ms: Sequence[int]) -> Column:
@@ -80,13 +80,13 @@ def list_until(seconds: Column, levels_ms: Sequence[int]) -> Column:
 
 def levels_of(text: Column) -> Column:
     """The levels of a list as array<int>: a comma at the end is no level; null for anything but whole numbers over 0."""
-    trimmed = F.regexp_replace(F.regexp_replace(text, r"\s", ""), ",$", "")
+    trimmed = F.regexp_replace(F.regexp_replace(text, r"\s", ""), r",\z", "")
     levels = F.transform(F.split(trimmed, ","), lambda level: level.try_cast("int"))
     is_list = trimmed.rlike(LIST_PATTERN)
     return F.when(trimmed == "", F.array().cast("array<int>")).when(is_list, levels)
 
 
-LIST_PATTERN = r"^0*[1-9][0-9]{0,8}(,0*[1-9][0-9]{0,8})*$"
+LIST_PATTERN = r"\A0*[1-9][0-9]{0,8}(,0*[1-9][0-9]{0,8})*\z"
 
 
 def rest_of(levels: Column, taken: Column) -> Column:

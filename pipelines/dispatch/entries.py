@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pipelines.log.hashing import java_hash
 from pipelines.log.park import level_delay_ms
 from pipelines.log.properties import property_value
+from pipelines.store.times import within_reach
 from pipelines.store.topics import SCHEDULE_TOPIC
 from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
@@ -49,7 +50,7 @@ def _delivery_time(delay_levels_ms: Sequence[int]) -> Column:
     level = property_value(F.col("properties"), "DELAY").try_cast("int")
     delay = level_delay_ms(level, delay_levels_ms)
     # Of the level itself: least() takes no notice of a null.
-    return F.when(level > 0, F.coalesce("due_ms", F.col("store_timestamp") + delay))
+    return F.when(level > 0, F.coalesce("due_ms", within_reach(F.col("store_timestamp")) + delay))
 
 
 def message_index_entries(log: DataFrame) -> DataFrame:

@@ -1,7 +1,7 @@
 """Follow the log: what its new appends give to each table that is derived from it.
 
-Each derived table follows whole appends, by their number, and covers the greater of the highest number in its rows and
-its row in `progress`. Rows are written first and progress last, so a run cut short is simply run again.
+Each derived table follows whole appends, by their number, up to the one that its row in `progress` proves. Rows are written
+first and progress last, so a run cut short is simply run again: the rows it left are replaced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ from pipelines.dispatch.layout import in_hash_order, in_order_of, in_queue_order
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
-from pipelines.store.plan import Plan, Write
-from pipelines.store.progress import covered_by_each, progress_write
+from pipelines.store.plan import Plan, Planned, Write
+from pipelines.store.progress import Followed, followed_by, greatest_append, progress_write
 from pipelines.store.snapshot import Snapshot
 from schemas import (
     CLAIMS,
@@ -58,22 +58,26 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     # between instead of replacing more by less.
     for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
         at.version(table)
-    followed = covered_by_each(at)
+    followed = {table.name: followed_by(at, table) for table in DERIVED}
     last_append = at.number(COMMITLOG)
     if rebuild:
         writes = [
-            at.replace(table, rows if count else rows.limit(0))
+            at.replace(table, rows if count else rows.limit(0), planned=_planned(table, count))
             for table, rows, count in derived_rows(at, DERIVED, at.read(COMMITLOG))
         ]
         behind: Sequence[Table] = DERIVED
     else:
-        behind = [table for table in DERIVED if followed[table.name] < last_append]
+        behind = [
+            table
+            for table in DERIVED
+            if followed[table.name].append_seq < last_append or _has_more(at, table, followed[table.name])
+        ]
         at.will_write(*behind[:1])  # the others are foreseen by the plan
         writes = _new_rows_of(at, behind, followed)
     result = {"dispatched_to": read_head(at).next_offset}
     if not behind:
         return Plan((), result)
-    progress = progress_write(at, {table.name: last_append for table in behind})
+    progress = progress_write(at, {table.name: last_append for table in behind}, writes)
     return Plan((*writes, progress), result, side_by_side=len(writes))
 
 
@@ -88,15 +92,33 @@ def survey(log: DataFrame) -> NewRows:
     return NewRows(found.entries, found.indexed, found.parked, found.claims)
 
 
-def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, int]) -> list[Write]:
-    """Writes of what is new; tables for which nothing is get none."""
+def _has_more(at: Snapshot, table: Table, followed: Followed) -> bool:
+    """Whether a table has rows after the append it has followed."""
+    return not followed.is_exact and greatest_append(at, table) > followed.append_seq
+
+
+def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, Followed]) -> list[Write]:
+    """Writes of what is new, in the place of rows that do not count; tables for which there is neither get none."""
     writes: list[Write] = []
-    # One span of appends for all, unless an earlier run ended between two tables.
-    for after_append in sorted({followed[table.name] for table in behind}):
-        tables = [table for table in behind if followed[table.name] == after_append]
+    # One span of appends for all, unless a table was made again.
+    for after_append in sorted({followed[table.name].append_seq for table in behind}):
+        tables = [table for table in behind if followed[table.name].append_seq == after_append]
         log = at.read(COMMITLOG).where(F.col("append_seq") > after_append)
-        writes += [at.append(table, rows) for table, rows, count in derived_rows(at, tables, log) if count]
+        for table, rows, count in derived_rows(at, tables, log):
+            if _has_more(at, table, followed[table.name]):
+                new, planned = rows if count else rows.limit(0), _planned(table, count)
+                if after_append < 0:
+                    writes.append(at.replace(table, new, planned=planned))
+                else:  # files with rows of both sides are written again, so that what is added is not known
+                    writes.append(at.replace(table, new, f"append_seq > {after_append}"))
+            elif count:
+                writes.append(at.append(table, rows, planned=_planned(table, count)))
     return writes
+
+
+def _planned(table: Table, count: int) -> Planned | None:
+    """A row for each log row that was counted; of the index, whose rows are keys, that is not known."""
+    return None if table is MESSAGE_INDEX else Planned(count)
 
 
 def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pyspark.sql import functions as F
 
 from pipelines.dispatch.layout import arranged
-from pipelines.store.plan import Plan
+from pipelines.store.plan import Plan, Planned
+from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
 from schemas import Table
 
@@ -86,12 +87,17 @@ def mergeable(runs: Sequence[Run], fan_in: int = FAN_IN) -> Sequence[Run]:
 
 
 def plan_merge(at: Snapshot, table: Table, fan_in: int = FAN_IN) -> Plan:
-    """Put one run in the place of the newest ones, with the same rows; nothing when they are too few."""
-    merged = mergeable(runs_of(at, table), fan_in)
+    """Put one run in the place of the newest ones, with the same rows; nothing when they are too few.
+
+    Rows that do not count stay apart, for the next dispatch to replace.
+    """
+    followed = covered(at, table)
+    merged = mergeable([run for run in runs_of(at, table) if run.last_append <= followed], fan_in)
     if not merged:
         return Plan(result={"files_compacted": 0})
     first_append, last_append = merged[0].first_append, merged[-1].last_append
     rows = at.read(table).where(F.col("append_seq").between(first_append, last_append))
     in_runs = f"append_seq >= {first_append} AND append_seq <= {last_append}"
     files, count = sum(run.files for run in merged), sum(run.rows for run in merged)
-    return Plan((at.replace(table, arranged(table, rows, count), in_runs),), {"files_compacted": files})
+    write = at.replace(table, arranged(table, rows, count), in_runs, planned=Planned(count))
+    return Plan((write,), {"files_compacted": files})

@@ -16,7 +16,8 @@ from pipelines.store.delta import is_delta_table
 from pipelines.store.errors import BadInput
 from pipelines.store.jvm import hadoop_path
 from pipelines.store.lock import LOCK_FILE, local_path
-from pipelines.store.progress import covered_by_each
+from pipelines.store.progress import covered
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import PLAIN_DELTA, Store
 from schemas import COMMITLOG, DERIVED, JOB_RUNS, TABLES, Table
 
@@ -58,7 +59,7 @@ def _complaints(store: Store, table: Table) -> Sequence[str]:
     path = store.path(table)
     if not is_delta_table(store.spark, path):
         return ()
-    (detail,) = store.spark.sql(f"DESCRIBE DETAIL delta.`{path}`").collect()
+    (detail,) = store.spark.sql(f"DESCRIBE DETAIL {delta_table(path)}").collect()
     return (*_column_complaints(store, table), *_layout_complaints(table, detail))
 
 
@@ -88,7 +89,7 @@ def _layout_complaints(table: Table, detail: Row) -> list[str]:
         found = detail.properties.get(name, unless_set)
         if found != wanted:
             complaints.append(
-                f"{table.name} has {name} = {found}, expected {wanted} (ALTER TABLE delta.`{detail.location}` "
+                f"{table.name} has {name} = {found}, expected {wanted} (ALTER TABLE {delta_table(detail.location)} "
                 f"SET TBLPROPERTIES ('{name}' = '{wanted}'))"
             )
     return complaints
@@ -131,9 +132,9 @@ def writing(store: Store) -> Check:
 
 def dispatch(store: Store) -> Check:
     at = store.snapshot()
-    covered = covered_by_each(at)
+    followed = {table.name: covered(at, table) for table in DERIVED}
     newest = at.number(COMMITLOG)
-    behind = {table.name: newest - covered[table.name] for table in DERIVED if covered[table.name] < newest}
+    behind = {name: newest - append_seq for name, append_seq in followed.items() if append_seq < newest}
     if not behind:
         return ok("dispatch", "it has followed the whole log")
     found = f"{', '.join(behind)} lag behind the log by up to {plural(max(behind.values()), 'append')}"

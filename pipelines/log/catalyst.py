@@ -1,5 +1,6 @@
 """Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM."""
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache, partial
@@ -72,18 +73,34 @@ def number_at(numbers: np.ndarray, index: Column) -> Column:
     return F.get(jvm.column(jvm.literal(array, jvm.array_of_longs)), index)
 
 
-def counted_on(starts: np.ndarray, which: Column, step: Column) -> Column:
+def counted_on(starts: np.ndarray, ends: np.ndarray, which: Column, step: Column) -> Column:
     """What a counter stands at, long, before `step` (long) is added to it; null for a null `which`, whose step is not added.
 
-    starts  where each counter begins, int64
-    which   the counter's number, int
+    starts, ends  where each counter begins, and what it must not go beyond, int64: a row that takes it there fails its
+                  task, and so does a counter that is not there (see `off_counter`)
+    which         the counter's number, int
     Each task has counters of its own and counts its rows in their order; a task that is tried again begins anew, as
     Spark brings every task its plan afresh.
     """
     jvm = _jvm()
     counters = jvm.held(jvm.counters(jvm.long_array(starts)))
     arguments = jvm.arguments(jvm.expression(which), jvm.expression(step))
-    return jvm.column(jvm.method(counters, "getAndAdd", jvm.long, IS_ASKED_LATER, arguments))
+    stood_at = jvm.method(counters, "getAndAdd", jvm.long, IS_ASKED_LATER, arguments)
+    # A method the JVM has an instruction for: it returns its first argument.
+    end = jvm.expression(F.coalesce(number_at(ends, which), F.lit(0).cast("long")))
+    return jvm.column(
+        jvm.call(jvm.objects, "checkFromIndexSize", jvm.long, stood_at, jvm.expression(step), end)
+    )
+
+
+# What the JVM says of a counter that is not there, or would go beyond its end.
+_OFF_COUNTER = re.compile(r"(?:Index -?\d+|Range \[\d+, \d+ \+ \d+\)) out of bounds for length \d+")
+
+
+def off_counter(failure: BaseException) -> str | None:
+    """What the JVM says where a failure is that of a counter of `counted_on`; None for another failure."""
+    found = _OFF_COUNTER.search(str(failure))
+    return found[0] if found is not None else None
 
 
 def occurrences(text: Column, part: str) -> Column:
@@ -144,6 +161,7 @@ class _Jvm:
         self.utf8_string = class_of("org.apache.spark.unsafe.types.UTF8String")
         self.java_array = class_of("java.lang.reflect.Array")
         self.arrays = class_of("java.util.Arrays")
+        self.objects = class_of("java.util.Objects")
         self._object_type, self._list = types.ObjectType, types.ObjectType(class_of("java.util.List"))
 
         gateway = SparkContext._gateway

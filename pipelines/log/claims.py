@@ -10,7 +10,7 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.store.progress import remembered
+from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG
 
@@ -40,16 +40,14 @@ def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None
 
 def claims_taken(at: Snapshot) -> DataFrame:
     """Every claim up to the snapshot: the columns of `claims`."""
-    followed = remembered(at, CLAIMS)
-    derived = at.read(CLAIMS)
+    followed = covered(at, CLAIMS)
+    derived = followed_rows(at, CLAIMS)
     if at.is_empty(CLAIMS):
         # Spark leaves it out, and what is joined to it; Delta would look for files.
         derived = derived.limit(0)
     if followed >= at.number(COMMITLOG):
         return derived
-    return derived.where(F.col("append_seq") <= followed).unionByName(
-        claims_of(at.read(COMMITLOG).where(F.col("append_seq") > followed))
-    )
+    return derived.unionByName(claims_of(at.read(COMMITLOG).where(F.col("append_seq") > followed)))
 
 
 def claims_of(log: DataFrame) -> DataFrame:

@@ -23,10 +23,13 @@ from pipelines.log.encode import (
     body_crc,
     v2_bytes,
 )
-from pipelines.log.place import count_before, rolls, running_offsets, segment_of
+from pipelines.log.place import rolls, running_offsets, segment_of, taken_before
+from pipelines.store.errors import StoreError
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
-from pipelines.store.plan import Write
+from pipelines.store.places import places_taken
+from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import FARTHEST_MS
 from schemas import COMMITLOG
 
 # Copies of one append: a few bytes of each are on the driver, and a lost race makes them anew.
@@ -92,6 +95,8 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
         "claim": F.col("claim"),
         "order": F.col("order"),
         "rank": F.col("rank") if "rank" in chosen.columns else F.lit(0),
+        # The number of messages in a batch is one thing no copy changes.
+        "places": places_taken(),
         **{name: F.col(name) for name in PLACE if name in chosen.columns},
     }
     return chosen.select(*[column.alias(name) for name, column in given.items()])
@@ -143,13 +148,16 @@ def plan_copies(
 
     looked_at = (
         copies(spark.createDataFrame(chosen) if left is None else left)
-        .select("source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose")
+        .select(
+            "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose", "claim", "places"
+        )
         .toArrow()
     )
     slim = looked_at.filter(looked_at.column("purpose").is_valid())
     passed_over = looked_at.num_rows - slim.num_rows
     if not slim.num_rows:
         return CopyPlan((), {}, head, passed_over)
+    _expect_once(slim)
     placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
     keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
@@ -159,7 +167,10 @@ def plan_copies(
         files = _files_of(copies_bytes, spark.sparkContext.defaultParallelism)
         placed_copies = _moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
     rows = _log_rows(placed_copies, after, segment_bytes, append_id)
-    writes = [at.append(COMMITLOG, rows)]
+    offsets = placed.column("copy_offset")
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    planned = Planned(slim.num_rows, first, last, after.next_offset)
+    writes = [at.append(COMMITLOG, rows, planned=planned)]
     if (
         after.append_seq - head.bounds_append_seq >= APPENDS_BETWEEN_BOUNDS
         or slim.num_rows >= ROWS_BETWEEN_BOUNDS
@@ -168,6 +179,24 @@ def plan_copies(
     counts = slim.column("purpose").value_counts().to_pylist()
     rows_by_purpose = {count["values"]: count["counts"] for count in counts}
     return CopyPlan(tuple(writes), rows_by_purpose, after, passed_over)
+
+
+def _expect_once(slim: pa.Table) -> None:
+    """No copy takes what another one takes: (source_offset, claim) is unique. Raises StoreError where it is not."""
+    sources = np.sort(slim.column("source_offset").to_numpy())
+    if not (sources[1:] == sources[:-1]).any():
+        return
+    claiming = slim.filter(slim.column("claim").is_valid())
+    for copies, names in ((slim, ["source_offset", "rank"]), (claiming, ["source_offset", "claim"])):
+        counts = copies.group_by(names).aggregate([([], "count_all")])
+        twice = counts.filter(pa.compute.greater(counts.column("count_all"), 1)).slice(0, 1).to_pylist()
+        if twice:
+            source, what = (twice[0][name] for name in names)
+            raise StoreError(
+                f"expected one copy of the message at byte {source} for {names[1]} {what}, found "
+                f"{twice[0]['count_all']}: what chose it returned it more than once. Nothing was written; return each "
+                "message once"
+            )
 
 
 def _placed(
@@ -181,15 +210,18 @@ def _placed(
     offsets = running_offsets(sizes, roll_rows, roll_offsets)
     topics = ordered.column("topic").combine_chunks().dictionary_encode()
     names = topics.dictionary.to_pylist()
-    queue = topics.indices.to_numpy().astype(np.int64) << 32 | ordered.column("queue_id").to_numpy()
-    pairs, codes = np.unique(queue, return_inverse=True)
-    counts, before = count_before(codes)
+    # As an unsigned number: what an import copies may name a queue below 0.
+    queue_ids = ordered.column("queue_id").to_numpy().astype(np.int64) & 0xFFFFFFFF
+    pairs, codes = np.unique(
+        topics.indices.to_numpy().astype(np.int64) << 32 | queue_ids, return_inverse=True
+    )
+    taken, before = taken_before(codes, ordered.column("places").to_numpy())
     following, least = dict(head.next_queue_offsets), dict(head.min_queue_offsets)
     starts = np.zeros(len(pairs), np.int64)
     for code, pair in enumerate(pairs.tolist()):
-        key = (names[pair >> 32], pair & 0xFFFFFFFF)
+        key = (names[pair >> 32], (pair & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
         starts[code] = following.get(key, 0)
-        following[key] = following.get(key, 0) + counts[code]
+        following[key] = following.get(key, 0) + taken[code]
         least.setdefault(key, 0)
     table = pa.table(
         {
@@ -241,6 +273,7 @@ def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, fi
 def _log_rows(copies: DataFrame, head: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
     """Rows of the commit log from copies with their places."""
     store_timestamp = number_apart(head.last_store_timestamp)
+    waits_from = number_apart(min(head.last_store_timestamp, FARTHEST_MS))
     columns = {
         "segment": segment_of(F.col("copy_offset"), segment_bytes),
         "physical_offset": F.col("copy_offset"),
@@ -249,7 +282,7 @@ def _log_rows(copies: DataFrame, head: LogHead, segment_bytes: int, append_id: s
         "store_timestamp": store_timestamp,
         "append_seq": number_apart(head.append_seq),
         "append_id": F.lit(append_id),
-        "due_ms": F.coalesce(F.col("due_ms"), store_timestamp + F.col("due_after_ms")),
+        "due_ms": F.coalesce(F.col("due_ms"), waits_from + F.col("due_after_ms")),
     }
     types = {column.name: column.dataType for column in COMMITLOG.columns}
     return copies.select(

@@ -24,6 +24,8 @@ Queue = tuple[str, int]
 # Retry and dead letter topics that a put makes have one queue.
 ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 PIECE_COLUMNS = ("file_hash", "block_start")
+# Eight bytes come home of so many rows.
+ROWS_OF_A_SAMPLE = 100
 # How many bad rows of a piece are kept to be shown.
 BAD_ROWS_SHOWN = 20
 
@@ -45,6 +47,7 @@ class CountedPiece:
     bad_rows          how many there are
     arrival           (first, last, in order) of the arrival column; None when no row has one
     without_arrival   rows that have none
+    arrivals          of every ROWS_OF_A_SAMPLE-th row, int64: where parts of the input may begin in order of arrival
     units             for an input with batches: its units in order, instead of sizes
     """
 
@@ -63,6 +66,7 @@ class CountedPiece:
     bad_rows: int = 0
     arrival: tuple[int, int, bool] | None = None
     without_arrival: int = 0
+    arrivals: list[np.ndarray] = field(default_factory=list)
     units: list[Unit] | None = None
 
     @property
@@ -177,7 +181,7 @@ def _count_rows(counted: CountedPiece, run: pa.RecordBatch) -> pa.Array | None:
     first_row = counted.rows
     counted.rows += run.num_rows
     if "arrival" in run.schema.names:
-        _count_arrival(counted, run.column("arrival"))
+        _count_arrival(counted, run.column("arrival"), first_row)
     good = None
     reasons = run.column("reason") if "reason" in run.schema.names else None
     if reasons is not None and reasons.null_count < len(reasons):
@@ -192,8 +196,10 @@ def _count_rows(counted: CountedPiece, run: pa.RecordBatch) -> pa.Array | None:
     return good
 
 
-def _count_arrival(counted: CountedPiece, column: pa.Array) -> None:
+def _count_arrival(counted: CountedPiece, column: pa.Array, first_row: int) -> None:
     counted.without_arrival += column.null_count
+    given = column.fill_null(0).to_numpy(zero_copy_only=False)
+    counted.arrivals.append(given[-first_row % ROWS_OF_A_SAMPLE :: ROWS_OF_A_SAMPLE].copy())
     arrival = column.drop_null().to_numpy(zero_copy_only=False)
     if not len(arrival):
         return

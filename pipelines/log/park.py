@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 
 from pipelines.log.encode import property_pair
 from pipelines.log.properties import property_value, without
-from pipelines.store.progress import remembered
+from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import FARTHEST_MS, within_reach
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, PARKED
 
@@ -37,7 +38,8 @@ def level_delay_ms(level: Column, levels_ms: Sequence[int]) -> Column:
     if not levels_ms:
         return F.lit(UNKNOWN_LEVEL_MS).cast("long")
     delays = F.array(*[F.lit(delay).cast("long") for delay in levels_ms])
-    return F.coalesce(F.get(delays, F.least(level, F.lit(len(levels_ms))) - 1), F.lit(UNKNOWN_LEVEL_MS))
+    index = F.try_subtract(F.least(level, F.lit(len(levels_ms))), F.lit(1))
+    return F.coalesce(F.get(delays, index), F.lit(UNKNOWN_LEVEL_MS))
 
 
 def clamped_level(level: Column, levels_ms: Sequence[int]) -> Column:
@@ -66,15 +68,20 @@ def delayed_properties(
 
 def timer_out_ms(deliver_at_ms: Column, precision_ms: int) -> Column:
     """The slot of a timed row, the last one that begins before its time (2.2)."""
-    last = deliver_at_ms - 1
+    last = within_reach(deliver_at_ms) - 1
     return last - F.pmod(last, F.lit(precision_ms))
 
 
 def half_due_ms(born_timestamp: Column, immunity_seconds: Column, time_out_ms: int) -> Column:
     """When a half message may first be asked about: its own immunity if it has one, else transactionTimeOut (5.7-8)."""
+    limit = F.coalesce(immunity_ms(immunity_seconds), F.lit(min(time_out_ms, FARTHEST_MS)).cast("long"))
+    return within_reach(born_timestamp) + limit
+
+
+def immunity_ms(immunity_seconds: Column) -> Column:
+    """A half's own immunity, milliseconds; null where it has none: nothing, -1, or not a whole number."""
     seconds = immunity_seconds.try_cast("long")
-    limit = F.when(seconds != -1, seconds * 1000)
-    return born_timestamp + F.coalesce(limit, F.lit(time_out_ms).cast("long"))
+    return within_reach(F.when(seconds != -1, seconds)) * 1000
 
 
 def immunity_seconds(properties: Column) -> Column:
@@ -114,9 +121,9 @@ def parked_messages(log: DataFrame) -> DataFrame:
 
 def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
     """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
-    followed = remembered(at, PARKED)
-    derived = at.read(PARKED).where(condition)
+    followed = covered(at, PARKED)
+    derived = followed_rows(at, PARKED).where(condition)
     if followed >= at.number(COMMITLOG):
         return derived
     later = at.read(COMMITLOG).where((F.col("append_seq") > followed) & F.col("due_ms").isNotNull())
-    return derived.where(F.col("append_seq") <= followed).unionByName(parked_messages(later).where(condition))
+    return derived.unionByName(parked_messages(later).where(condition))

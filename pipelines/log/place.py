@@ -12,27 +12,35 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import counted_on, number_at, number_of, search
+from pipelines.log.catalyst import counted_on, number_at, number_of, off_counter, search
 from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
 from pipelines.log.encode import BLANK_BYTES
 from pipelines.store.head import LogHead
+from pipelines.store.plan import Planned
+
+
+class Counted(NamedTuple):
+    """Where a counter starts, and the end that the piece was counted to."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
 class PiecePlaces:
-    """Where a piece's messages start.
+    """What a piece's messages take, as it was counted.
 
-    first_place  place of its first row in the input, bad rows counted
-    first_byte   bytes of all good rows before it
-    turn_starts  topic -> the turn its first turning row takes
-    queue_starts (topic, queue) -> queue offset of its first row there
-    units        for an input with batches: where each of its units lies, instead of turns and queues
+    places   of its rows in the input, bad rows counted
+    bytes    of its good rows, where the first one follows all good rows before it
+    turns    topic -> turns of its turning rows
+    queues   (topic, queue) -> queue offsets of its rows there
+    units    for an input with batches: where each of its units lies, instead of turns and queues
     """
 
-    first_place: int
-    first_byte: int
-    turn_starts: Mapping[str, int] = field(default_factory=dict)
-    queue_starts: Mapping[Queue, int] = field(default_factory=dict)
+    places: Counted
+    bytes: Counted
+    turns: Mapping[str, Counted] = field(default_factory=dict)
+    queues: Mapping[Queue, Counted] = field(default_factory=dict)
     units: "UnitPlaces | None" = None
 
 
@@ -46,6 +54,7 @@ class UnitPlaces(NamedTuple):
     chosen_queue_ids: np.ndarray
 
 
+NO_TURNS = Counted(0, 0)
 NO_UNITS = UnitPlaces(*[np.zeros(0, np.int64)] * 5)
 
 
@@ -57,6 +66,7 @@ class Placement:
     roll_gaps             by how much log offsets from there on are greater than such bytes
     from_place, to_place  their rows in the input, half-open
     first_offset          where the first message lies; None when there is none
+    last_offset           where the last message lies; None when it is of a batch, of which only the whole is known
     """
 
     pieces: Mapping[Piece, PiecePlaces]
@@ -67,7 +77,13 @@ class Placement:
     to_place: int
     rows: int
     first_offset: int | None
+    last_offset: int | None
     head: LogHead
+
+    @property
+    def planned(self) -> Planned:
+        """What the append of these messages holds."""
+        return Planned(self.rows, self.first_offset, self.last_offset, self.head.next_offset)
 
 
 def place(
@@ -91,6 +107,7 @@ def place(
     places: dict[Piece, PiecePlaces] = {}
     place_of_next, byte_of_next, log_offset = from_place, 0, head.next_offset
     roll_bytes, roll_gaps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    last_offset = None
     for piece in pieces:
         chosen = _unit_queues(piece, turns, queue_nums)
         sizes = _unit_sizes(piece, chosen, turns, queue_nums)
@@ -98,16 +115,20 @@ def place(
         bytes_before = byte_of_next + np.r_[0, np.cumsum(sizes)]
         roll_bytes.append(bytes_before[roll_units])
         roll_gaps.append(roll_offsets - bytes_before[roll_units])
-        starts = PiecePlaces(place_of_next, byte_of_next)
+        if len(sizes):
+            last_offset = log_offset - int(sizes[-1]) if chosen is None else None
+        taken = PiecePlaces(
+            Counted(place_of_next, place_of_next + piece.rows),
+            Counted(byte_of_next, int(bytes_before[-1])),
+        )
         if chosen is not None:
             places[piece.piece] = replace(
-                starts, units=_place_units(piece, place_of_next, chosen, next_offsets)
+                taken, units=_place_units(piece, place_of_next, chosen, next_offsets)
             )
         else:
-            turn_starts, queue_starts = _turn_queues(piece, turns, next_offsets, queue_nums)
-            places[piece.piece] = replace(starts, turn_starts=turn_starts, queue_starts=queue_starts)
-        place_of_next += piece.rows
-        byte_of_next = int(bytes_before[-1])
+            turns_taken, queues_taken = _turn_queues(piece, turns, next_offsets, queue_nums)
+            places[piece.piece] = replace(taken, turns=turns_taken, queues=queues_taken)
+        place_of_next, byte_of_next = taken.places.end, taken.bytes.end
 
     rows = sum(piece.good_rows for piece in pieces)
     least = dict(head.min_queue_offsets)
@@ -125,7 +146,16 @@ def place(
     all_bytes, gaps = np.concatenate(roll_bytes), np.concatenate(roll_gaps)
     first_offset = int(gaps[0]) if len(gaps) else None
     return Placement(
-        places, queue_nums, all_bytes, gaps, from_place, place_of_next, rows, first_offset, head_after
+        places,
+        queue_nums,
+        all_bytes,
+        gaps,
+        from_place,
+        place_of_next,
+        rows,
+        first_offset,
+        last_offset,
+        head_after,
     )
 
 
@@ -183,9 +213,9 @@ def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.nd
 
 def _turn_queues(
     piece: CountedPiece, turns: dict[str, int], next_offsets: Counter[Queue], queue_nums: Mapping[str, int]
-) -> tuple[Mapping[str, int], Mapping[Queue, int]]:
-    """Starts of a piece of single messages; moves `turns` and `next_offsets` past it."""
-    turn_starts = {topic: turns[topic] for topic in piece.turns}
+) -> tuple[Mapping[str, Counted], Mapping[Queue, Counted]]:
+    """What a piece of single messages takes; moves `turns` and `next_offsets` past it."""
+    turns_taken = {topic: Counted(turns[topic], turns[topic] + taken) for topic, taken in piece.turns.items()}
     rows = Counter(piece.rows_by_queue) + piece.parked
     for (topic, turn), parked in piece.parked_turns.items():
         rows[topic, (turns[topic] + turn) % queue_nums[topic]] -= parked
@@ -197,9 +227,12 @@ def _turn_queues(
         for turn in range(turns[topic], turns[topic] + rest):
             rows[topic, turn % queues] += 1
         turns[topic] += taken
-    queue_starts = {queue: next_offsets[queue] for queue, count in rows.items() if count}
-    next_offsets.update({queue: count for queue, count in rows.items() if count})
-    return turn_starts, queue_starts
+    counts = {queue: count for queue, count in rows.items() if count}
+    queues_taken = {
+        queue: Counted(next_offsets[queue], next_offsets[queue] + count) for queue, count in counts.items()
+    }
+    next_offsets.update(counts)
+    return turns_taken, queues_taken
 
 
 def _place_units(
@@ -234,9 +267,27 @@ def running_offsets(sizes: np.ndarray, roll_units: np.ndarray, roll_offsets: np.
 _FILE_BYTES, _NUMBERS = 2**44, 2**32
 
 
+_FEWER_BYTES = "a piece's rows take fewer bytes than were counted"
+
+
+def off_count(failure: BaseException) -> str | None:
+    """How rows differed from what was counted, where that made `with_places` fail; None for another failure."""
+    return _FEWER_BYTES if _FEWER_BYTES in str(failure) else off_counter(failure)
+
+
 def is_placed(placement: Placement) -> Column:
     """Whether a row of the input is of a placement's pieces."""
-    return _Starts(placement).piece >= 0
+    return _Starts(placement.pieces, {}).piece >= 0
+
+
+def input_row(pieces: Sequence[CountedPiece]) -> Column:
+    """A row's place in the input, bad rows counted, from `file_hash` and `block_start` (read as it was counted)."""
+    first, taken = 0, {}
+    for piece in pieces:
+        taken[piece.piece] = PiecePlaces(Counted(first, first + piece.rows), Counted(0, 0))
+        first += piece.rows
+    starts = _Starts(taken, {})
+    return counted_on(*starts.places, starts.piece, F.lit(1).cast("long"))
 
 
 def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
@@ -247,13 +298,16 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
               `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked; `size_bytes`
               gets the further digits of the queue that a parked message keeps as REAL_QID
 
-    Counters that begin where their piece does are moved on row by row, in the JVM, by the pass that writes the rows.
+    Counters that begin where their piece does are moved on row by row, in the JVM, by the pass that writes the rows. A row
+    that takes one beyond what its piece was counted to fails the pass: the input is not what it was. No row beyond an end,
+    and as many rows in all as were counted: then every counter has come to its end, and every queue is without a gap.
     """
-    starts, units, names = _Starts(placement), _units(placement), messages.columns
+    starts, units = _Starts(placement.pieces, placement.queue_nums), _units(placement)
+    names = messages.columns
     one, piece, pair, unit, place = F.lit(1).cast("long"), *map(F.col, ("piece", "pair", "unit", "place"))
     is_good = F.col("reason").isNull() if "reason" in names else F.lit(True)
     rows = messages.withColumn("piece", starts.piece)
-    rows = rows.withColumn("place", counted_on(starts.first_places, piece, one))
+    rows = rows.withColumn("place", counted_on(*starts.places, piece, one))
     rows = rows.withColumn("unit", _unit_of(place, units))
     rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
 
@@ -263,7 +317,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     ways = {"queue_id": F.col("queue_id"), "shard": F.abs(F.col("shard") % queue_nums)}
     said = [F.when(is_alone, way) for name, way in ways.items() if name in names]
     turning = F.when(F.coalesce(*said, F.lit(None)).isNull(), pair)
-    turn = counted_on(starts.turn_starts, turning, one) % queue_nums
+    turn = counted_on(*starts.turns, turning, one) % queue_nums
     chosen = F.coalesce(number_at(units.chosen_queue_ids, unit), *said, turn)
     rows = rows.withColumn("chosen_queue_id", chosen.cast("int"))
 
@@ -279,42 +333,46 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
 
     # Its offsets.
     in_unit = number_at(units.queue_offsets, unit) + place - number_at(units.first_places, unit)
-    in_queue = counted_on(starts.queue_starts, starts.queue(pair, F.col("queue_id")), one)
+    in_queue = counted_on(*starts.queues, starts.queue(pair, F.col("queue_id")), one)
     sized_piece = F.when(F.col("chosen_queue_id").isNotNull(), piece)
-    bytes_before = counted_on(starts.first_bytes, sized_piece, F.col("size_bytes").cast("long"))
+    bytes_before = counted_on(*starts.bytes, sized_piece, F.col("size_bytes").cast("long"))
     rows = rows.withColumns({"queue_offset": F.coalesce(in_unit, in_queue), "bytes_before": bytes_before})
-    gap = number_at(placement.roll_gaps, _last_not_above(placement.roll_bytes, F.col("bytes_before")))
-    rows = rows.withColumn("physical_offset", F.col("bytes_before") + gap)
+    gap = number_at(placement.roll_gaps, last_not_above(placement.roll_bytes, F.col("bytes_before")))
+    # The last row of a piece must come to the piece's end: less would be a hole in the log.
+    is_last = F.col("place") + 1 == number_at(starts.places[1], piece)
+    is_short = is_last & (F.col("bytes_before") + F.col("size_bytes") < number_at(starts.bytes[1], piece))
+    offset = F.when(is_short, F.raise_error(F.lit(_FEWER_BYTES))).otherwise(F.col("bytes_before") + gap)
+    rows = rows.withColumn("physical_offset", offset)
     return rows.drop("piece", "unit", "pair", "bytes_before")
 
 
 class _Starts:
-    """Starts of a placement's pieces as arrays: a number a piece; a pair of piece and topic; a pair and a queue."""
+    """What a placement's pieces take, as arrays: a number a piece; a pair of piece and topic; a pair and a queue."""
 
-    def __init__(self, placement: Placement) -> None:
-        keys = sorted(placement.pieces)
-        places = [placement.pieces[key] for key in keys]
+    def __init__(self, pieces: Mapping[Piece, PiecePlaces], queue_nums: Mapping[str, int]) -> None:
+        keys = sorted(pieces)
+        places = [pieces[key] for key in keys]
         self._files, files = np.unique([file_hash for file_hash, _ in keys], return_inverse=True)
         self._pieces = files * _FILE_BYTES + np.array([block_start for _, block_start in keys])
         self._has_units = _longs(piece.units is not None for piece in places)
-        self.first_places = _longs(piece.first_place for piece in places)
-        self.first_bytes = _longs(piece.first_byte for piece in places)
+        self.places = _spans(piece.places for piece in places)
+        self.bytes = _spans(piece.bytes for piece in places)
 
-        topics_of = [{*piece.turn_starts, *(topic for topic, _ in piece.queue_starts)} for piece in places]
+        topics_of = [{*piece.turns, *(topic for topic, _ in piece.queues)} for piece in places]
         self._topics = sorted(set().union(*topics_of))
         numbers = {topic: number for number, topic in enumerate(self._topics)}
         pairs = [(number, topic) for number, topics in enumerate(topics_of) for topic in sorted(topics)]
         pair_of = {pair: number for number, pair in enumerate(pairs)}
         self._pairs = _longs(number * _NUMBERS + numbers[topic] for number, topic in pairs)
-        self.queue_nums = _longs(placement.queue_nums.get(topic, 1) for _, topic in pairs)
-        self.turn_starts = _longs(places[number].turn_starts.get(topic, 0) for number, topic in pairs)
+        self.queue_nums = _longs(queue_nums.get(topic, 1) for _, topic in pairs)
+        self.turns = _spans(places[number].turns.get(topic, NO_TURNS) for number, topic in pairs)
         queues = sorted(
-            (pair_of[number, topic], queue_id, offset)
+            (pair_of[number, topic], queue_id, offsets)
             for number, piece in enumerate(places)
-            for (topic, queue_id), offset in piece.queue_starts.items()
+            for (topic, queue_id), offsets in piece.queues.items()
         )
         self._queues = _longs(pair * _NUMBERS + queue_id for pair, queue_id, _ in queues)
-        self.queue_starts = _longs(offset for _, _, offset in queues)
+        self.queues = _spans(offsets for _, _, offsets in queues)
 
     @property
     def piece(self) -> Column:
@@ -336,6 +394,12 @@ def _longs(numbers: Iterable[int]) -> np.ndarray:
     return np.fromiter(numbers, np.int64)
 
 
+def _spans(counted: Iterable[Counted]) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends, as `counted_on` takes them."""
+    both = np.array(list(counted), np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
 def _units(placement: Placement) -> UnitPlaces:
     """The units of all pieces, in the order of their places."""
     pieces = [piece.units for piece in placement.pieces.values() if piece.units is not None]
@@ -346,25 +410,32 @@ def _unit_of(place: Column, units: UnitPlaces) -> Column:
     """Number of the unit a row is in, int; null where it is in none."""
     if not len(units.first_places):
         return F.lit(None).cast("int")
-    begun = _last_not_above(units.first_places, place)
+    begun = last_not_above(units.first_places, place)
     return F.when(place < number_at(units.end_places, begun), begun)
 
 
-def _last_not_above(ascending: np.ndarray, number: Column) -> Column:
+def last_not_above(ascending: np.ndarray, number: Column) -> Column:
     """Which of some ascending numbers is the last not above another one, int; -1 where all are above it."""
     found = search(ascending, number)
     return F.when(found < 0, -found - 2).otherwise(found)
 
 
-def count_before(codes: np.ndarray) -> tuple[dict[int, int], np.ndarray]:
-    """How often each code occurs, and for each row how often its code came before it."""
+def taken_before(codes: np.ndarray, places: np.ndarray) -> tuple[dict[int, int], np.ndarray]:
+    """How many places the rows of each code take together, and for each row those of its code before it.
+
+    >>> taken, before = taken_before(np.array([7, 8, 7, 7]), np.array([1, 1, 3, 1]))
+    >>> taken, before.tolist()
+    ({7: 5, 8: 1}, [0, 0, 1, 4])
+    """
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(codes) else np.zeros(0, np.int64)
-    counts = np.diff(np.r_[starts, len(codes)])
+    ends = np.cumsum(places[order], dtype=np.int64)
+    before_code = (ends - places[order])[starts]
+    taken = np.diff(np.r_[before_code, ends[-1:]])
     before = np.empty(len(codes), np.int64)
-    before[order] = np.arange(len(codes)) - np.repeat(starts, counts)
-    return dict(zip(ordered[starts].tolist(), counts.tolist(), strict=True)), before
+    before[order] = ends - places[order] - np.repeat(before_code, np.diff(np.r_[starts, len(codes)]))
+    return dict(zip(ordered[starts].tolist(), taken.tolist(), strict=True)), before
 
 
 def segment_of(physical_offset: Column, segment_bytes: int) -> Column:

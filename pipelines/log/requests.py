@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.log.claims import lies_in, spans_of_offsets
+from pipelines.log.numbers import whole_number
 from pipelines.store.delta import is_delta_table
 from pipelines.store.errors import BadInput
 from pipelines.store.host_text import host_hex
@@ -15,6 +17,8 @@ from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
 BAD_REQUESTS_LISTED = 20
+# Where Spark leaves a line that it cannot parse, or a row of CSV that has other fields than the header.
+_BROKEN = "_broken"
 
 
 def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) -> DataFrame:
@@ -33,31 +37,41 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
         rows = _rows(spark, path)
     except AnalysisException as failure:
         raise BadInput(f"{path} cannot be read: {str(failure).splitlines()[0]}") from failure
-    unknown = sorted(set(rows.columns) - set(columns))
+    unknown = sorted(set(rows.columns) - {*columns, _BROKEN})
     if unknown:
         raise BadInput(
             f"{path} has a column {unknown[0]!r} that a request does not have; known are {', '.join(columns)}"
         )
-    typed = rows.select(
-        F.monotonically_increasing_id().alias("request"),
-        *[
-            (F.col(name).try_cast(kind) if name in rows.columns else F.lit(None).cast(kind)).alias(name)
-            for name, kind in columns.items()
-        ],
-        *[F.col(name).cast("string").alias(f"given_{name}") for name in columns if name in rows.columns],
-    )
-    complaints = [
-        F.when(
-            F.col(f"given_{name}").isNotNull() & F.col(name).isNull(),
-            F.format_string(f"{name} is %s; expected a value of type {kind}", F.col(f"given_{name}")),
+    given = dict(rows.dtypes)
+    values, complaints = {}, []
+    fields = [name for name in rows.columns if name != _BROKEN]
+    if _BROKEN in given and not fields:
+        raise BadInput(f"{path} has no line that is a JSON object; known columns are {', '.join(columns)}")
+    if _BROKEN in given:
+        expected = (
+            f"the fields of the header: {', '.join(fields)}" if path.endswith(".csv") else "a JSON object"
         )
-        for name, kind in columns.items()
-        if name in rows.columns
-    ]
+        sentence = F.format_string(f"%s is no row of its file; expected {expected}", F.col(_BROKEN))
+        complaints.append(F.when(F.col(_BROKEN).isNotNull(), sentence))
+    for name, kind in columns.items():
+        if name not in given:
+            values[name] = F.lit(None).cast(kind)
+        elif kind == "string":
+            values[name] = F.col(name).cast(kind)
+        else:
+            values[name], is_wrong = whole_number(name, kind, given[name])
+            sentence = F.format_string(
+                f"{name} is %s; expected a value of type {kind}", F.col(name).cast("string")
+            )
+            complaints.append(F.when(is_wrong, sentence))
     if complaints:
-        complaint = F.coalesce(*complaints)
-        refuse(typed.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
-    return typed.drop(*[f"given_{name}" for name in columns])
+        # Spark does not read what it could not parse by itself, without other fields.
+        complaint = F.coalesce(*complaints).alias("complaint")
+        refuse(rows.select(complaint, *fields).where(F.col("complaint").isNotNull()), path)
+    return rows.select(
+        F.monotonically_increasing_id().alias("request"),
+        *[value.alias(name) for name, value in values.items()],
+    )
 
 
 def _rows(spark: SparkSession, path: str) -> DataFrame:
@@ -66,12 +80,14 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     if path.rstrip("/").endswith(".parquet"):
         return spark.read.parquet(path)
     if path.endswith(".csv"):
-        return spark.read.options(header=True).csv(path)
-    return spark.read.options(primitivesAsString=True, mode="FAILFAST").json(path)
+        reader = spark.read.options(header=True, columnNameOfCorruptRecord=_BROKEN)
+        fields = reader.csv(path).schema
+        return reader.schema(StructType([*fields, StructField(_BROKEN, StringType())])).csv(path)
+    return spark.read.options(primitivesAsString=True, columnNameOfCorruptRecord=_BROKEN).json(path)
 
 
 def refuse(complaints: DataFrame, path: str) -> None:
-    """Raise BadInput when there are complaints (one column of sentences), with the first of them."""
+    """Raise BadInput when there are complaints (sentences in the first column), with the first of them."""
     found = complaints.limit(BAD_REQUESTS_LISTED + 1).collect()
     if found:
         listed = "".join(f"\n  {row[0]}" for row in found[:BAD_REQUESTS_LISTED])

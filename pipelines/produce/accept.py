@@ -3,6 +3,7 @@
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
 
+from collections.abc import Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -20,10 +21,12 @@ from pipelines.log.encode import (
     with_host_bits,
 )
 from pipelines.log.hashing import java_hash
+from pipelines.log.numbers import may_be_whole, whole_number
 from pipelines.log.properties import property_value
 from pipelines.produce.complaints import AcceptRules, complaints_of
 from pipelines.produce.divert import may_divert, with_diversion
 from pipelines.produce.inputs import Input
+from pipelines.store.errors import BadInput
 
 TRANSACTION_ID = "__transactionId__"
 
@@ -96,18 +99,24 @@ _TEXTS = (
     "transaction", "producer_group",
 )  # fmt: skip
 
+# Columns that are also taken as TIMESTAMP.
+_TIMES = ("born_timestamp", "deliver_at_ms", "arrival")
+
 
 def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
     """Numbers as numbers, keys as words, a sharding key as its hash; a value that is none becomes null in its column and
-    text in `bad_numbers`, a sentence for the first of them."""
+    text in `bad_number`, a sentence for the first of them.
+
+    Raises BadInput for a column of a type whose values are none of what the column holds.
+    """
     types = dict(rows.dtypes)
+    _expect_types({name: types[name] for name in source.columns})
     wrong, columns = [], {}
     for name, wanted in _NUMBERS.items():
         if name not in source.columns or types[name] == {"long": "bigint"}.get(wanted, wanted):
             continue
-        value = F.col(name).try_cast(wanted)
+        value, is_wrong = _number(name, wanted, types[name])
         columns[name] = value
-        is_wrong = F.col(name).isNotNull() & value.isNull()
         wrong.append(
             F.when(
                 is_wrong,
@@ -126,6 +135,8 @@ def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
         columns["properties"] = parsed
         is_wrong = F.col("properties").isNotNull() & parsed.isNull()
         wrong.append(F.when(is_wrong, F.lit("properties: expected an object of strings")))
+    elif "properties" in source.columns and types["properties"] != "map<string,string>":
+        columns["properties"] = F.col("properties").cast("map<string,string>")
     if "deliver_through" in source.columns:
         columns["deliver_through"] = _level_list_text(F.col("deliver_through"), types["deliver_through"])
     for name in _TEXTS:
@@ -135,9 +146,51 @@ def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
     return rows.withColumns(columns)
 
 
+def _expect_types(types: Mapping[str, str]) -> None:
+    """Raises BadInput for a column whose type can hold none of what is expected of it."""
+    for name, given in types.items():
+        if not _fits(name, given):
+            hint = ""
+            if name in _TIMES and given in ("timestamp_ntz", "date"):
+                hint = "; a TIMESTAMP is taken too: which moment this is depends on a time zone, so cast it to one"
+            raise BadInput(
+                f"the input's column {name} has the type {given}; expected {_expected(name)}{hint}"
+            )
+
+
+def _fits(name: str, given: str) -> bool:
+    if name in _NUMBERS:
+        return may_be_whole(given) or _is_moment(name, given)
+    if name == "body":
+        return given in ("string", "binary")
+    if name == "properties":
+        return given == "string" or given.startswith("map<string,")
+    if name in _TEXTS or name == "body_base64":
+        return not given.startswith(("array<", "map<", "struct<", "variant"))
+    return True
+
+
+def _expected(name: str) -> str:
+    if name in _NUMBERS:
+        return "whole numbers"
+    return {"body": "text or binary", "properties": "a map of strings"}.get(name, "text")
+
+
+def _is_moment(name: str, given: str) -> bool:
+    return name in _TIMES and given == "timestamp"
+
+
+def _number(name: str, wanted: str, given: str) -> tuple[Column, Column]:
+    """(the column as a number, whether it has a value that is none). A moment is its milliseconds since 1970."""
+    if _is_moment(name, given):
+        # An order keeps what is finer than a millisecond.
+        return (F.unix_micros if name == "arrival" else F.unix_millis)(name), F.lit(False)
+    return whole_number(name, wanted, given)
+
+
 def _key_words(keys: Column, type_name: str) -> Column:
     if type_name.startswith("array"):
-        return F.array_join(keys, " ")
+        return F.array_join(keys.cast("array<string>"), " ")
     if type_name == "variant":
         words = F.try_variant_get(keys, "$", "array<string>")
         return F.coalesce(F.array_join(words, " "), F.try_variant_get(keys, "$", "string"))
@@ -148,7 +201,7 @@ def _level_list_text(levels: Column, type_name: str) -> Column:
     """`8,7,12`, from text or from a list."""
     if type_name.startswith("array"):
         return F.array_join(levels.cast("array<string>"), ",")
-    return F.regexp_replace(levels.cast("string"), r"^\s*\[|\]\s*$", "")
+    return F.regexp_replace(levels.cast("string"), r"\A\s*\[|\]\s*\z", "")
 
 
 def _shard(key: Column, type_name: str) -> tuple[Column, Column]:

@@ -1,23 +1,35 @@
 """Arrange an input whose order or queues cannot be had by reading it twice: write it once, in order, and put that.
 
 Only input whose `arrival` is out of order is sorted, and only a Python selector's choices are kept: everything else is
-put from where it lies.
+put from where it lies. The copy is cut into files at rows that the input alone decides, so that a put that was cut short
+finds the same rows in the same files when it is run again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from pyspark.sql import SparkSession
+import numpy as np
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.log.catalyst import search
+from pipelines.log.count import ROWS_OF_A_SAMPLE, CountedPiece
+from pipelines.log.place import input_row, last_not_above
 from pipelines.produce.accept import with_typed_columns
 from pipelines.produce.inputs import Input, staged_input
 from pipelines.produce.selectors import Selector, with_selected_queues
+
+# Of the input, compressed as it is: a task sorts so much, and later reads it as one split.
+FILE_BYTES = 128 * 1024**2
+SMALL_FILE_BYTES = 8 * 1024**2
+# More rows than an input has; a border's row and the number of its arrival are one number.
+_ROWS = 2**40
 
 
 def arrange(
     spark: SparkSession,
     source: Input,
+    pieces: Sequence[CountedPiece],
     directory: str,
     batch_id: str,
     by_arrival: bool,
@@ -27,20 +39,63 @@ def arrange(
 ) -> Input:
     """Write the input's rows to `directory` in order of arrival, with their queues; the input to put instead.
 
+    pieces  of the whole input, as `spark` reads it
     Rows of the same arrival keep the order of the files' names and of the lines in them.
     """
-    files = F.create_map(*[F.lit(part) for pair in source.hashes.items() for part in pair])
     rows = (
         source.read(spark)
         .transform(with_typed_columns, source)
-        .withColumn("file_number", files[F.col("file_hash")])
-        .withColumn("position", F.monotonically_increasing_id())  # ascends within a piece
+        .withColumn("position", input_row(pieces))
+        .withColumn("order", F.col("arrival") if by_arrival else F.lit(0).cast("long"))
     )
     if selects:
         rows = rows.transform(with_selected_queues, select, queues, batch_id)
-    order = [*(["arrival"] if by_arrival else []), "file_number", "block_start", "position"]
-    helpers = ["file_hash", "block_start", "file_number", "position", "sharding_key"]
-    ordered = rows.repartitionByRange(*order).sortWithinPartitions(*order)
-    ordered.drop(*helpers).write.mode("overwrite").parquet(directory)
+    # A batch is neighbouring rows of one file: a border could cut it.
+    has_batches = any(piece.units is not None for piece in pieces)
+    wanted = 1 if has_batches else _files_of(source.stored_bytes(spark))
+    borders = _borders(pieces, by_arrival, wanted)
+    files = len(borders[0]) + 1
+    ordered = rows.repartitionById(files, _file_of(*borders)).sortWithinPartitions("order", "position")
+    helpers = ["file_hash", "block_start", "position", "order", "sharding_key"]
+    ordered.drop(*helpers).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(directory)
     columns = source.columns | ({"queue_id"} if selects else set())
     return replace(staged_input(spark, directory, source), columns=columns)
+
+
+def _files_of(stored_bytes: int) -> int:
+    """How many files an input is cut into.
+
+    >>> _files_of(0), _files_of(SMALL_FILE_BYTES + 1), _files_of(100 * FILE_BYTES)
+    (1, 2, 100)
+    """
+    each = min(max(stored_bytes // 8, SMALL_FILE_BYTES), FILE_BYTES)
+    return max(1, -(-stored_bytes // each))
+
+
+def _borders(pieces: Sequence[CountedPiece], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where files begin, but for the first: (arrival, row of the input), ascending, about equally many rows apart."""
+    rows = np.array([piece.rows for piece in pieces], np.int64)
+    firsts = np.cumsum(rows) - rows
+    steps = [np.arange(0, count, ROWS_OF_A_SAMPLE) for count in rows]
+    positions = np.concatenate([first + step for first, step in zip(firsts, steps, strict=True)])
+    # A sample stands for the rows up to the next one of its piece.
+    weights = np.concatenate(
+        [np.minimum(ROWS_OF_A_SAMPLE, count - step) for count, step in zip(rows, steps, strict=True)]
+    )
+    arrivals = np.zeros(len(positions), np.int64)
+    if by_arrival:
+        arrivals = np.concatenate([arrival for piece in pieces for arrival in piece.arrivals])
+    order = np.lexsort((positions, arrivals))
+    before = np.cumsum(weights[order]) - weights[order]
+    wanted = np.arange(1, files) * int(rows.sum()) // files
+    chosen = np.unique(np.searchsorted(before, wanted))
+    begins = order[chosen[(chosen > 0) & (chosen < len(order))]]
+    return arrivals[begins], positions[begins]
+
+
+def _file_of(arrivals: np.ndarray, positions: np.ndarray) -> Column:
+    """How many borders are not behind a row, int, from its `order` and `position`: two looks into ascending numbers."""
+    different, numbers = np.unique(arrivals, return_inverse=True)
+    found = search(different, F.col("order")).cast("long")
+    key = F.when(found >= 0, found * _ROWS + F.col("position")).otherwise((-found - 1) * _ROWS - 1)
+    return last_not_above(numbers.astype(np.int64) * _ROWS + positions, key) + 1

@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from pipelines.log.catalyst import number_of
 from pipelines.log.compress import Codec
-from pipelines.log.encode import BLANK_BYTES, INNER_BATCH, TRANSACTION_BITS, ZLIB
-from pipelines.produce.divert import diversion_complaints, may_divert
+from pipelines.log.encode import BLANK_BYTES, TRANSACTION_BITS, ZLIB
+from pipelines.produce.divert import diversion_complaints, may_divert, out_of_years
 from pipelines.produce.inputs import Input
+from pipelines.store.places import INNER_BATCH
 from pipelines.store.settings import Settings
 from pipelines.store.topics import SEND_FORBIDDEN
 
@@ -33,16 +34,32 @@ RESERVED_PROPERTIES = (
 MAX_PROPERTIES_BYTES = 32_767
 MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
 
-TOPIC_PATTERN = r"^[%|a-zA-Z0-9_-]+$"
+TOPIC_PATTERN = r"[%|a-zA-Z0-9_-]+"
 
 _IPV4 = r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
-# Colons and hex digits, at most one run of zeros left out; docs/rocketmq/store.md 1.2 gives such a host 16 bytes.
-_IPV6 = (
-    r"(?=[^\]]*:)(?!.*::.*::)(?:[0-9a-fA-F]{1,4}|:)(?:[0-9a-fA-F]{0,4}:){0,7}(?:[0-9a-fA-F]{0,4}|"
-    + _IPV4
-    + ")"
-)
-_HOST = rf"^(?:{_IPV4}|\[{_IPV6}\]):\d{{1,5}}$"
+_GROUP = "[0-9a-fA-F]{1,4}"
+
+
+def _ipv6() -> str:
+    """Eight groups, or fewer with one run of zeros left out; the last two may be written as IPv4."""
+
+    def last(at_most: int) -> str:
+        """Up to so many groups at the end."""
+        groups = rf"(?:{_GROUP}:){{0,{at_most - 1}}}{_GROUP}"
+        quad = rf"|(?:{_GROUP}:){{0,{at_most - 2}}}{_IPV4}" if at_most >= 2 else ""
+        return rf"(?:{groups}{quad})?" if at_most else ""
+
+    whole = rf"(?:{_GROUP}:){{7}}{_GROUP}|(?:{_GROUP}:){{6}}{_IPV4}"
+    cut = [
+        (rf"{_GROUP}(?::{_GROUP}){{{before - 1}}}" if before else "") + "::" + last(7 - before)
+        for before in range(8)
+    ]
+    return "|".join([whole, *cut])
+
+
+_PORT = r"(?:6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[0-5]?\d{1,4})"
+# docs/rocketmq/store.md 1.2; a client cannot read a message whose host has another port.
+_HOST = rf"\A(?:{_IPV4}|\[(?:{_ipv6()})\]):{_PORT}\z"
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,10 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
     complaints += _topic_complaints(rules)
     complaints += _body_complaints(source, rules)
     complaints += _property_complaints(source)
+    if source.given_format in ("parquet", "delta"):
+        complaints += _text_complaints(source)
+    if has("born_timestamp"):
+        complaints.append(out_of_years("born_timestamp"))
     if may_divert(source):
         complaints += diversion_complaints(source, rules.settings, rules.now_ms)
     if has("queue_id"):
@@ -91,7 +112,9 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
         complaints.append(
             F.when(
                 is_wrong,
-                F.format_string("born_host is %s; expected ip:port or [ipv6]:port", F.col("born_host")),
+                F.format_string(
+                    "born_host is %s; expected ip:port or [ipv6]:port", shown(F.col("born_host"))
+                ),
             )
         )
     if has("sys_flag"):
@@ -117,6 +140,11 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
     return complaints
 
 
+def shown(text: Column) -> Column:
+    """A text on one line."""
+    return F.replace(F.replace(text, F.lit("\n"), F.lit(r"\n")), F.lit("\r"), F.lit(r"\r"))
+
+
 def _topic_complaints(rules: AcceptRules) -> list[Column]:
     topic = F.col("topic")
     is_long_kind = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
@@ -124,8 +152,8 @@ def _topic_complaints(rules: AcceptRules) -> list[Column]:
     complaint = F.coalesce(
         F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
         F.when(
-            ~topic.rlike(TOPIC_PATTERN),
-            F.format_string("topic %s has a character other than letters, digits and %%|-_", topic),
+            ~topic.rlike(rf"\A{TOPIC_PATTERN}\z"),
+            F.format_string("topic %s has a character other than letters, digits and %%|-_", shown(topic)),
         ),
         F.when(
             F.octet_length(topic) > at_most,
@@ -232,6 +260,22 @@ def _property_complaints(source: Input) -> list[Column]:
                     ),
                 )
             )
+    return complaints
+
+
+def _text_complaints(source: Input) -> list[Column]:
+    """Strings of a table are bytes that no reader has looked at; all of these become a part of the properties."""
+    names = ("tags", "keys", "unique_key", "properties_raw", "cancel_unique_key", "producer_group")
+    complaints = [
+        F.when(~F.is_valid_utf8(name), F.lit(f"{name} has bytes that are not UTF-8"))
+        for name in names
+        if name in source.columns
+    ]
+    if "properties" in source.columns:
+        is_wrong = F.exists(
+            F.map_entries("properties"), lambda e: ~F.is_valid_utf8(e["key"]) | ~F.is_valid_utf8(e["value"])
+        )
+        complaints.append(F.when(is_wrong, F.lit("properties has bytes that are not UTF-8")))
     return complaints
 
 

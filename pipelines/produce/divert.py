@@ -17,6 +17,7 @@ from pipelines.log.park import (
     TIME_OF_DAY,
     clamped_level,
     half_due_ms,
+    immunity_ms,
     immunity_seconds,
     level_delay_ms,
     level_pairs,
@@ -25,12 +26,14 @@ from pipelines.log.park import (
 from pipelines.log.properties import property_value, without
 from pipelines.produce.inputs import Input
 from pipelines.store.settings import Settings
+from pipelines.store.times import FIRST_MS, LAST_MS, within_reach
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 DIVERTING_COLUMNS = (
     "delay_level", "delay_ms", "deliver_at_ms", "deliver_at_time", "deliver_through", "cancel_unique_key", "transaction",
     "producer_group",
 )  # fmt: skip
+YEARS = "milliseconds since 1970, up to the year 9999"
 TIMER_REQUESTS = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 _HALF_REPLACES = ("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "__transactionId__")
 _TIMER_REPLACES = ("REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS")
@@ -149,15 +152,15 @@ class _Asked:
         """Epoch milliseconds at which a timed message is wanted: the first request that is there wins (2.1)."""
         now = F.lit(self._now_ms)
         times = [
-            now + self._raw("TIMER_DELAY_SEC").try_cast("long") * 1000,
-            now + self._raw("TIMER_DELAY_MS").try_cast("long"),
+            now + within_reach(self._raw("TIMER_DELAY_SEC").try_cast("long")) * 1000,
+            now + within_reach(self._raw("TIMER_DELAY_MS").try_cast("long")),
             self._raw("TIMER_DELIVER_MS").try_cast("long"),
         ]
         if self._has("delay_ms"):
-            times.append(now + F.col("delay_ms"))
+            times.append(now + within_reach(F.col("delay_ms")))
         if self._has("deliver_at_ms"):
             times.append(F.col("deliver_at_ms"))
-        return F.coalesce(*times)
+        return within_reach(F.coalesce(*times))
 
     @property
     def may_be_timed(self) -> Column:
@@ -234,6 +237,7 @@ def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list
     if has("deliver_at_time"):
         complaints += _time_of_day_complaints(settings)
     complaints += _timer_complaints(source, settings, now_ms)
+    complaints += _far_complaints(source, now_ms)
     if has("cancel_unique_key"):
         time = F.col("asked_time")
         complaints.append(
@@ -289,7 +293,7 @@ def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Co
     if "properties_raw" in source.columns:
         for name in ("DELAY", *TIMER_REQUESTS):
             value = property_value(F.col("properties_raw"), name)
-            is_wrong = value.isNotNull() & value.try_cast("long").isNull()
+            is_wrong = value.isNotNull() & value.try_cast("int" if name == "DELAY" else "long").isNull()
             complaints.append(
                 F.when(is_wrong, F.format_string(f"property {name} is %s; expected a whole number", value))
             )
@@ -321,6 +325,46 @@ def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Co
                 ),
             )
         )
+    return complaints
+
+
+def out_of_years(name: str) -> Column:
+    """What is wrong with a column of times that no calendar has, nanoseconds for one."""
+    return F.when(
+        ~F.col(name).between(FIRST_MS, LAST_MS),
+        F.format_string(f"{name} is %d; expected {YEARS}", F.col(name)),
+    )
+
+
+def _far_complaints(source: Input, now_ms: int) -> list[Column]:
+    """Times and waits that end where no calendar does; RocketMQ would store them and never deliver."""
+    complaints = []
+    if "deliver_at_ms" in source.columns:
+        complaints.append(out_of_years("deliver_at_ms"))
+    if "delay_ms" in source.columns:
+        delay = F.col("delay_ms")
+        complaints.append(
+            F.when(
+                ~delay.between(FIRST_MS - now_ms, LAST_MS - now_ms),
+                F.format_string(f"delay_ms is %d, which from now ({now_ms}) leads out of {YEARS}", delay),
+            )
+        )
+    time = F.col("asked_time")
+    is_far = ~F.col("is_half") & (F.coalesce("asked_level", F.lit(0)) <= 0) & (time > LAST_MS)
+    complaints.append(F.when(is_far, F.format_string(f"it is timed for %d; expected {YEARS}", time)))
+    # Of a half's own property: a born time has its own complaint.
+    immunity = immunity_seconds(F.col("stored_properties"))
+    due = F.col("due_at_ms")
+    complaints.append(
+        F.when(
+            F.col("is_half") & immunity_ms(immunity).isNotNull() & ~due.between(FIRST_MS, LAST_MS),
+            F.format_string(
+                f"CHECK_IMMUNITY_TIME_IN_SECONDS is %s: it would be asked about at %d; expected {YEARS}",
+                immunity,
+                due,
+            ),
+        )
+    )
     return complaints
 
 

@@ -1,24 +1,28 @@
 """The input of a put: which files, in which order, read the same way each time.
 
 A put reads its input twice, to count and to write, so the files and their order are fixed first. Places follow (file name,
-position in the file); Spark's own order is largest file first.
+position in the file); Spark's own order is largest file first. A text is never changed on its way: a line or a field whose
+bytes are not UTF-8, or a JSON string with half of a surrogate pair, has no text, and Spark would make one up.
 """
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.store.delta import DeltaTable, is_delta_table
-from pipelines.store.errors import BadInput
-from pipelines.store.jvm import hadoop_path
+from pipelines.store.errors import BadInput, StoreError
+from pipelines.store.jvm import hadoop_path, java_session, jvm
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
@@ -33,6 +37,17 @@ INPUT_COLUMNS = (
 # and a sharding key's type decides its hash.
 _JSON_TYPES = {"keys": "variant", "sharding_key": "variant", "properties": "map<string,string>"}
 _BROKEN = "_broken"
+# Both would leave rows out without a word, whatever the session says.
+ALL_FILES = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+
+# Text as JSON escapes it: half of a surrogate pair is no character. A backslash that is itself escaped begins no escape.
+_ESCAPED_BACKSLASH = r"\\\\"
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+# Every byte is a character of its own in it, so that a CSV file's bytes can be had back from Spark's reader.
+_BYTES = "ISO-8859-1"
+_BOM = "\ufeff".encode().decode(_BYTES)
 
 
 @dataclass(frozen=True)
@@ -55,8 +70,11 @@ class Input:
     hashes   hash of a file's URI -> its number in `files`
     version  of a Delta table
     unknown  whether some line of a JSON input has a name that no column has
+    garbled  whether some line of a JSON input holds what is no text
+    directory  where its files lie below; '' where they have no directory in common
+    directory_columns  columns whose values stand in the names of directories, as `delay_level=3/`
     staged_from  the format of the input this one was arranged from; None for an input as the user gave it
-    schema   of a Parquet input, so that its files' footers are asked for it once; None for others
+    schema   of a Parquet or CSV input, so that its files are asked for it once; None for others
     """
 
     path: str
@@ -66,13 +84,21 @@ class Input:
     hashes: dict[int, int]
     version: int | None = None
     unknown: bool = False
+    garbled: bool = False
+    directory: str = ""
+    directory_columns: tuple[str, ...] = ()
     staged_from: str | None = None
     schema: StructType | None = None
 
     @property
+    def given_format(self) -> str:
+        """The format of the user's own files."""
+        return self.staged_from or self.format
+
+    @property
     def has_problems(self) -> bool:
-        """Whether a row may come with a `problem`: a line that is not what JSON lines are."""
-        return "jsonl" in (self.format, self.staged_from)
+        """Whether a row may come with a `problem`: a line that is not what JSON lines are, or CSV."""
+        return self.given_format in ("jsonl", "csv")
 
     @property
     def is_staged(self) -> bool:
@@ -91,6 +117,30 @@ class Input:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+    def stored_bytes(self, spark: SparkSession) -> int:
+        """Bytes of its files; also of a Delta table's, whose sizes are not frozen."""
+        if self.version is None:
+            return self.size_bytes
+        found = _sizes_and_times(spark, [file.uri for file in self.files])
+        return sum(size_and_time[0] for size_and_time in found if size_and_time is not None)
+
+    def expect_unchanged(self, spark: SparkSession, files: Sequence[int]) -> None:
+        """Files, by their numbers, must be as they were frozen. Raises StoreError for one that has changed or is gone.
+
+        A Delta table's version has the same files for ever, and Spark fails where one is gone.
+        """
+        if self.version is not None:
+            return
+        chosen = [self.files[number] for number in files]
+        for file, found in zip(chosen, _sizes_and_times(spark, [file.uri for file in chosen]), strict=True):
+            if found != (file.size_bytes, file.modified_ms):
+                there = "is gone" if found is None else f"has {found[0]} bytes, written at {found[1]}"
+                raise StoreError(
+                    f"the input changed while it was put: {file.name} had {file.size_bytes} bytes, written at "
+                    f"{file.modified_ms}, when it was counted, and now {there}. This append was not written; "
+                    "put again once nobody writes to the input any more"
+                )
 
     def read(self, spark: SparkSession, files: Sequence[int] | None = None) -> DataFrame:
         """The input's rows: its columns, `file_hash` and `block_start` of the piece they are in, `raw` (as it came).
@@ -122,57 +172,104 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     if not files:
         raise BadInput(f"no files at {path}; expected a file or a directory with {format} files")
     unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), _hashes(spark, files), version)
-    schema = None
+    if format != "delta":
+        in_directories = _directory_columns(path, files)
+        directory = _directory(spark, path) if in_directories else ""
+        unchecked = replace(unchecked, directory=directory, directory_columns=in_directories)
     if format == "jsonl":
-        names = _json_names(spark, unchecked)
-    else:
-        found = _source(spark, unchecked, files).schema
-        names = _checked_names(found.names)
-        schema = found if format == "parquet" else None
-    known = names.intersection(INPUT_COLUMNS)
-    return replace(unchecked, columns=known, unknown=names != known, schema=schema)
+        known, unknown, garbled = _json_names(spark, unchecked)
+        return replace(unchecked, columns=known, unknown=unknown, garbled=garbled)
+    found = _source(spark, unchecked, files).schema
+    if format == "delta":
+        return replace(unchecked, columns=_checked_names(found.names))
+    if format == "csv":
+        found = StructType([*found, StructField(_BROKEN, StringType())])
+    schema = _with_texts(found, unchecked.directory_columns)
+    names = [_plain(name) for name in schema.names if name != _BROKEN]
+    return replace(unchecked, columns=_checked_names(names), schema=schema)
 
 
 def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:
     """The arranged copy of an input, as an input."""
     files = _files(spark, directory)
     hashes = _hashes(spark, files)
-    return Input(directory, "parquet", files, source.columns, hashes, None, source.unknown, source.format)
+    return Input(
+        directory, "parquet", files, source.columns, hashes, staged_from=source.format, unknown=source.unknown
+    )
 
 
-def _json_names(spark: SparkSession, frozen: Input) -> frozenset[str]:
-    """Every name that some line has: an input uses a few of the columns, and only those are worked out row by row."""
-    names = _source(spark, frozen, frozen.files).select(F.explode(F.json_object_keys("value")).alias("name"))
-    found = names.groupBy("name").count().orderBy("name").limit(10 * len(INPUT_COLUMNS)).collect()
-    return frozenset(row.name for row in found) | {"topic", "body"}
+def _json_names(spark: SparkSession, frozen: Input) -> tuple[frozenset[str], bool, bool]:
+    """The columns that some line has, whether some line has another name, and whether some line is garbled.
+
+    An input uses a few of the columns, and only those are worked out row by row.
+    """
+    line, other, garbled = F.col("value"), "other", "\0garbled"
+    names = F.coalesce(F.json_object_keys(line), F.array().cast("array<string>"))
+    marked = F.when(_is_garbled(line), F.array_append(names, F.lit(garbled))).otherwise(names)
+    name = F.col("name")
+    found = (
+        _source(spark, frozen, frozen.files)
+        .select(F.explode(marked).alias("name"))
+        .select(F.when(name.isin(*INPUT_COLUMNS, garbled), name).otherwise(other).alias("name"))
+        .groupBy("name")
+        .count()
+        .collect()  # a row a column
+    )
+    names_found = {row.name for row in found}
+    known = names_found - {other, garbled} | {"topic", "body", *frozen.directory_columns}
+    return frozenset(known), other in names_found, garbled in names_found
 
 
 def _checked_names(found: Sequence[str]) -> frozenset[str]:
     for name in found:
-        if name not in INPUT_COLUMNS and name != _BROKEN:
+        if name not in INPUT_COLUMNS:
             near = get_close_matches(name, INPUT_COLUMNS, 1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(INPUT_COLUMNS)}"
             raise BadInput(f"the input has a column {name!r} that a message does not have; {hint}")
     for needed in (("topic",), ("body", "body_base64")):
         if not set(needed) & set(found):
             raise BadInput(f"the input has no column {' or '.join(needed)}; it has {', '.join(found)}")
-    return frozenset(found) - {_BROKEN}
+    return frozenset(found)
+
+
+def _plain(name: str) -> str:
+    """A column's name without the mark of UTF-8 that some programs put before a CSV file's first."""
+    return name.removeprefix(_BOM)
+
+
+def _with_texts(schema: StructType, names: Sequence[str]) -> StructType:
+    """The schema with these columns as text: else Spark takes a directory's `tags=007` for the number 7."""
+    return StructType(
+        [StructField(field.name, StringType()) if field.name in names else field for field in schema]
+    )
 
 
 def _source(spark: SparkSession, frozen: Input, files: Sequence[InputFile]) -> DataFrame:
     paths = [file.path for file in files]
+    given = spark.read.options(**ALL_FILES)
+    reader = given if frozen.schema is None else given.schema(frozen.schema)
+    if frozen.directory_columns:
+        reader = reader.option("basePath", frozen.directory)
     if frozen.format == "jsonl":
-        return spark.read.option("lineSep", "\n").text(paths)
+        if frozen.directory_columns:
+            texts = [StructField(name, StringType()) for name in ("value", *frozen.directory_columns)]
+            reader = reader.schema(StructType(texts))
+        return reader.option("lineSep", "\n").text(paths)
     if frozen.format == "parquet":
-        reader = spark.read if frozen.schema is None else spark.read.schema(frozen.schema)
         return reader.option("mergeSchema", not frozen.is_staged).parquet(*paths)
     if frozen.format == "csv":
         # A quoted body may hold line ends, so a file is read as a whole.
-        reader = spark.read.options(
-            header=True, multiLine=True, escape='"', enforceSchema=False, nullValue="\0"
+        reader = reader.options(
+            header=True,
+            multiLine=True,
+            escape='"',
+            enforceSchema=False,
+            nullValue="\0",
+            encoding=_BYTES,
+            columnNameOfCorruptRecord=_BROKEN,
         )
         return reader.csv(paths)
-    table = spark.read.format("delta").option("versionAsOf", str(frozen.version)).load(frozen.path)
+    table = given.format("delta").option("versionAsOf", str(frozen.version)).load(frozen.path)
     if len(files) == len(frozen.files):
         return table
     chosen = [file_hash for file_hash, number in frozen.hashes.items() if frozen.files[number] in files]
@@ -185,6 +282,8 @@ def _read_rows(spark: SparkSession, frozen: Input, files: Sequence[InputFile]) -
         return source
     if frozen.format == "jsonl":
         return _json_rows(source, frozen)
+    if frozen.format == "csv":
+        return _csv_rows(source, frozen)
     columns = {name: F.col(name) for name in source.columns}
     return source.withColumn("raw", F.to_json(F.struct(*[_readable(source, name) for name in columns])))
 
@@ -195,7 +294,7 @@ def _readable(source: DataFrame, name: str) -> Column:
 
 def _json_rows(lines: DataFrame, frozen: Input) -> DataFrame:
     line = F.col("value")
-    wanted = sorted(frozen.columns)
+    wanted = sorted(frozen.columns.difference(frozen.directory_columns))
     schema = ", ".join(f"{name} {_JSON_TYPES.get(name, 'string')}" for name in wanted)
     parsed = F.from_json(line, f"{schema}, {_BROKEN} string", {"columnNameOfCorruptRecord": _BROKEN})
     is_broken = F.col(f"message.{_BROKEN}").isNotNull() | F.col("message").isNull()
@@ -204,39 +303,166 @@ def _json_rows(lines: DataFrame, frozen: Input) -> DataFrame:
         F.lit("properties: expected an object of strings")
     )
     problem = F.when(is_broken, broken)
+    raw = line
+    if frozen.garbled:
+        problem = F.coalesce(_garbled_json(line, schema, wanted), problem)
+        raw = F.make_valid_utf8(line)
     if frozen.unknown:
         others = F.array_except(names, F.array(*[F.lit(name) for name in INPUT_COLUMNS]))
         known = ", ".join(INPUT_COLUMNS)
         sentence = F.format_string(f"unknown column %s; known are {known}", F.array_join(others, ", "))
-        problem = problem.when(F.size(others) > 0, sentence)
+        problem = F.coalesce(problem, F.when(F.size(others) > 0, sentence))
+    # Nearly every line begins as an object does, and the pattern is for the others.
+    trimmed = F.trim(line)
+    has_text = trimmed.startswith("{") | trimmed.rlike(r"\S")
     return (
-        lines.where(F.trim(line) != "")
+        lines.where(has_text)
         .withColumn("message", parsed)
         .select(
             F.col("_metadata"),
-            line.alias("raw"),
+            raw.alias("raw"),
             problem.alias("problem"),
             *[F.col(f"message.{name}").alias(name) for name in wanted],
+            *[F.col(name) for name in frozen.directory_columns],
         )
     )
 
 
+def _is_garbled(line: Column) -> Column:
+    """Whether a JSON line holds what is no text: bytes that are not UTF-8, or half of a surrogate pair."""
+    # Few lines have an escape like those of pairs; patterns are for them.
+    may_have_half = line.contains("\\u") & (line.contains("\\ud") | line.contains("\\uD"))
+    return ~F.is_valid_utf8(line) | (may_have_half & _without_pairs(line).rlike(_HALF))
+
+
+def _without_pairs(line: Column) -> Column:
+    return F.regexp_replace(F.regexp_replace(line, _ESCAPED_BACKSLASH, "__"), _PAIR, "__")
+
+
+def _garbled_json(line: Column, schema: str, names: Sequence[str]) -> Column:
+    """What is wrong with a garbled JSON line, and in which columns; null for another line."""
+    half = F.regexp_extract(_without_pairs(line), _HALF, 0)
+    is_text = F.is_valid_utf8(line)
+    # The same line with a character of its own where there is none, to see in which columns it is.
+    escaped = F.regexp_replace(F.regexp_replace(line, _PAIR, "__"), _HALF, r"\\uFFFD")
+    marked = F.from_json(F.when(is_text, escaped).otherwise(F.make_valid_utf8(line)), schema)
+    shown = [
+        F.when(F.to_json(marked[name]).contains(_REPLACEMENT), name) for name in names if name in _JSON_TYPES
+    ]
+    shown += [F.when(marked[name].contains(_REPLACEMENT), name) for name in names if name not in _JSON_TYPES]
+    where = _names_or(shown, "the line")
+    not_utf8 = F.format_string("%s: its bytes are not UTF-8; save the file as UTF-8", where)
+    halved = F.format_string("%s: %s is half of a surrogate pair and no character", where, half)
+    return F.when(~is_text, not_utf8).when(_is_garbled(line), halved)
+
+
+def _names_or(names: Sequence[Column], otherwise: str) -> Column:
+    """Those of some names that are not null, as a list in words; `otherwise` for none."""
+    there = F.filter(F.array(*names), lambda name: name.isNotNull())
+    return F.when(F.size(there) > 0, F.array_join(there, ", ")).otherwise(otherwise)
+
+
+def _csv_rows(source: DataFrame, frozen: Input) -> DataFrame:
+    """Rows of CSV files that were read as bytes, as text."""
+    in_files = [name for name in source.columns if name not in (_BROKEN, *frozen.directory_columns)]
+    fields = {_plain(name): _text_of_bytes(F.col(f"`{name}`")) for name in in_files}
+    not_utf8 = [F.when(~F.is_valid_utf8(text), name) for name, text in fields.items()]
+    is_cut = F.col(_BROKEN).isNotNull()
+    problem = F.when(
+        is_cut, F.lit(f"it does not have {len(fields)} fields, as the header: {', '.join(fields)}")
+    ).when(
+        reduce(or_, [F.coalesce(~F.is_valid_utf8(text), F.lit(False)) for text in fields.values()]),
+        F.format_string(
+            "%s: its bytes are not UTF-8; save the file as UTF-8", _names_or(not_utf8, "the row")
+        ),
+    )
+    given = {name: F.make_valid_utf8(text) for name, text in fields.items()}
+    given |= {name: F.col(name) for name in frozen.directory_columns}
+    whole = F.to_json(F.struct(*[value.alias(name) for name, value in given.items()]))
+    as_it_came = F.make_valid_utf8(_text_of_bytes(F.col(_BROKEN)))
+    return source.select(
+        F.col("_metadata"),
+        F.when(is_cut, as_it_came).otherwise(whole).alias("raw"),
+        problem.alias("problem"),
+        *[text.alias(name) for name, text in fields.items()],
+        *[F.col(name) for name in frozen.directory_columns],
+    )
+
+
+def _text_of_bytes(characters: Column) -> Column:
+    return F.encode(characters, _BYTES).cast("string")
+
+
 def _files(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
     """Files at or below a path, ordered by name; names that start with _ or . are not data, as everywhere in Spark."""
-    root, system = hadoop_path(spark, path)
-    if not system.exists(root):
-        raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
-    root = system.resolvePath(root)
+    root, system = _root(spark, path)
     listing = system.listFiles(root, True)
     files = []
     while listing.hasNext():
         status = listing.next()
         uri = status.getPath().toUri()
         name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
-        if status.getLen() and not any(part.startswith(("_", ".")) for part in name.split("/")):
+        if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
             path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # a name, not a pattern
             files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
     return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's Path of an input, and the file system it is on. Raises BadInput where there is nothing."""
+    root, system = hadoop_path(spark, path)
+    if not system.exists(root):
+        raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
+    return system.resolvePath(root), system
+
+
+def _directory(spark: SparkSession, path: str) -> str:
+    return str(_root(spark, path)[0].toString())
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith("._COPYING_")  # what Hadoop has not copied to its end
+
+
+def _directory_columns(path: str, files: Sequence[InputFile]) -> tuple[str, ...]:
+    """Columns that the names of directories give, as Spark and Hive write a partitioned table: `delay_level=3/tags=a/`.
+
+    Raises BadInput where files have other ones than others, or a message does not have such a column.
+    """
+    names: dict[tuple[str, ...], str] = {}
+    for file in files:
+        *directories, _ = file.name.split("/")
+        columns = tuple(unquote(name.partition("=")[0]) for name in directories if "=" in name)
+        names.setdefault(columns, file.name)
+    if len(names) > 1:
+        one, other = list(names.values())[:2]
+        raise BadInput(
+            f"the files at {path} lie in directories of other columns than each other: {one} and {other}; "
+            "expected the same NAME=VALUE directories above each, or put them one by one"
+        )
+    columns = next(iter(names))
+    for name in columns:
+        if name not in INPUT_COLUMNS or columns.count(name) > 1:
+            raise BadInput(
+                f"{files[0].name} at {path} lies in a directory of the column {name!r}, which a message does not have; "
+                f"put what is below that directory, or name the column as one of {', '.join(INPUT_COLUMNS)}"
+            )
+    return columns
+
+
+def _sizes_and_times(spark: SparkSession, uris: Sequence[str]) -> Iterator[tuple[int, int] | None]:
+    """Of each file its bytes and when it was written, epoch milliseconds; None where there is none."""
+    java, systems = jvm(spark), dict[str, Any]()
+    for uri in uris:
+        path = java.org.apache.hadoop.fs.Path(java.java.net.URI(uri))
+        mount = uri.removesuffix(urlparse(uri).path)
+        if mount not in systems:
+            systems[mount] = path.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+        if systems[mount].exists(path):
+            status = systems[mount].getFileStatus(path)
+            yield int(status.getLen()), int(status.getModificationTime())
+        else:
+            yield None
 
 
 def _delta_version(spark: SparkSession, path: str) -> int:
@@ -247,8 +473,16 @@ def _delta_version(spark: SparkSession, path: str) -> int:
 
 def _delta_files(spark: SparkSession, path: str, version: int) -> tuple[InputFile, ...]:
     table = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+    uris = sorted(_uri(spark, file) for file in table.inputFiles())
     # A Delta table's files never change, so their names stand for their sizes and times.
-    return tuple(InputFile(uri.rsplit("/", 1)[1], uri, uri, 0, 0) for uri in sorted(table.inputFiles()))
+    return tuple(InputFile(unquote(uri.rsplit("/", 1)[1]), uri, uri, 0, 0) for uri in uris)
+
+
+def _uri(spark: SparkSession, path: str) -> str:
+    """A file's path as the URI in which Spark says a row lies: a space, for one, is another there."""
+    if re.fullmatch(r"[\w./:=@+,;-]*", path, re.ASCII):
+        return path
+    return str(hadoop_path(spark, path)[0].toUri().toString())
 
 
 def _hashes(spark: SparkSession, files: Sequence[InputFile]) -> dict[int, int]:

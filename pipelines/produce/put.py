@@ -4,14 +4,15 @@ An append is remembered by its rows' append_id, `BATCH_ID:from-to`: rows [from, 
 goes on after the last of them; the same put again finds all of them and appends nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.log.append_ids import is_put_by
 from pipelines.log.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.log.catalyst import number_apart
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
@@ -23,14 +24,21 @@ from pipelines.produce.accept import accepted, final_properties, with_typed_colu
 from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
-from pipelines.produce.inputs import Input
+from pipelines.produce.inputs import ALL_FILES, Input
 from pipelines.produce.selectors import Selector
 from pipelines.store.errors import BadInput
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import TopicConfig, default_topic, topic_made_on_the_fly
+from pipelines.store.times import FARTHEST_MS
+from pipelines.store.topics import (
+    TopicConfig,
+    default_topic,
+    no_queues_complaint,
+    read_topics,
+    topic_made_on_the_fly,
+)
 from schemas import COMMITLOG, REJECTED_MESSAGES
 
 # Hardly a value comes twice, so that a dictionary of them is made in vain, file after file.
@@ -67,7 +75,10 @@ class BadRow(NamedTuple):
 
 @dataclass
 class Put:
-    """One put: its input, its rules, and what has been counted of it."""
+    """One put: its input, its rules, and what has been counted of it.
+
+    counted_queues  of each topic that was counted, how many queues it was counted with
+    """
 
     spark: SparkSession
     source: Input
@@ -77,6 +88,7 @@ class Put:
     rules: AcceptRules
     split_batches: bool = False
     pieces: list[CountedPiece] = field(default_factory=list)
+    counted_queues: dict[str, int] = field(default_factory=dict)
     whole_files: bool = False
     _all: tuple[tuple[SparkSession, Input, AcceptRules], DataFrame] | None = None
 
@@ -95,7 +107,8 @@ class Put:
     # --- counting ---
 
     def count(self) -> None:
-        """Count the whole input; fills `pieces`, in the order of the input."""
+        """Count the whole input; fills `pieces`, in the order of the input, and `counted_queues`."""
+        queue_nums = self._queue_nums_now
         self.pieces = self._count(None, with_sizes=self.source.size_bytes <= COUNT_AT_ONCE_BYTES)
         if any(piece.units is not None for piece in self.pieces) and not self.whole_files:
             # Batches are found in files read as a whole: a split could cut one.
@@ -103,6 +116,14 @@ class Put:
             self._reader = self._new_reader()
             if len({piece.piece[0] for piece in self.pieces}) < len(self.pieces):
                 self.pieces = self._count(None, with_sizes=True)
+        self.counted_queues = {topic: queue_nums.of(topic) for topic in self.counted_topics}
+
+    def is_counted_for(self, topics: Mapping[str, TopicConfig]) -> bool:
+        """Whether each counted topic has as many queues in `topics` as it was counted with."""
+        return all(
+            topic not in topics or topics[topic].write_queue_nums == queues
+            for topic, queues in self.counted_queues.items()
+        )
 
     def _count(self, files: Sequence[int] | None, with_sizes: bool) -> list[CountedPiece]:
         rules = CountRules(
@@ -132,6 +153,7 @@ class Put:
         self.source = arrange(
             session_with_splits(self.spark, self.source, self.whole_files),
             self.source,
+            self.pieces,
             directory,
             self.batch_id,
             self.is_out_of_order,
@@ -140,7 +162,9 @@ class Put:
             self._queue_nums_now.of,
         )
         self.pieces = []
-        self.whole_files = False
+        self.whole_files = (
+            True  # a file is a split: where files begin depends on the input, where blocks do may not
+        )
         self._reader = self._new_reader()
 
     def _order(self, piece: CountedPiece) -> tuple[int, int]:
@@ -196,11 +220,15 @@ class Put:
     def queue_nums(self) -> dict[str, int]:
         """Queues that are written, of each topic: those that exist, and those this put will make."""
         names = set(self.topics) | {topic for piece in self.pieces for topic in piece.topics}
-        return {name: self.topic_config(name).write_queue_nums for name in names if name}
+        return {name: self._written_queues(name) for name in names if name}
 
     @property
     def _queue_nums_now(self) -> QueueNums:
-        return QueueNums(self.queue_nums, self.topic_config("").write_queue_nums)
+        return QueueNums(self.queue_nums, self._written_queues(""))
+
+    def _written_queues(self, topic: str) -> int:
+        """At least one, so that rows can be counted: what is for a topic without any is refused once it is known to come."""
+        return max(self.topic_config(topic).write_queue_nums, 1)
 
     @property
     def counted_topics(self) -> set[str]:
@@ -211,15 +239,18 @@ class Put:
         return [self.topic_config(topic) for topic in sorted(self.counted_topics - set(self.topics))]
 
     def topic_complaints(self) -> dict[str, str]:
-        """Why some counted topics cannot be put to: not there and not made on the fly, or not writable."""
+        """Why some counted topics cannot be put to: not there and not made on the fly, not writable, or without queues."""
         complaints = {}
         for topic in self.counted_topics:
+            config = self.topic_config(topic)
             if topic not in self.topics and not self.settings["autoCreateTopicEnable"]:
                 complaints[topic] = (
                     f"topic {topic} does not exist and autoCreateTopicEnable is false; create it first"
                 )
-            elif not self.topic_config(topic).is_writable:
-                complaints[topic] = f"topic {topic} is not writable (perm {self.topic_config(topic).perm})"
+            elif not config.is_writable:
+                complaints[topic] = f"topic {topic} is not writable (perm {config.perm})"
+            elif config.write_queue_nums < 1:
+                complaints[topic] = no_queues_complaint(config)
         return complaints
 
     def overrun_topics(self) -> dict[str, int]:
@@ -263,6 +294,10 @@ class Put:
     def _files_of(self, pieces: Sequence[CountedPiece]) -> list[int]:
         return sorted({self.source.hashes[piece.piece[0]] for piece in pieces})
 
+    def expect_unchanged(self, pieces: Sequence[CountedPiece]) -> None:
+        """The files of these pieces must be as they were counted. Raises StoreError where one has changed."""
+        self.source.expect_unchanged(self.spark, self._files_of(pieces))
+
     def placed(self, placement: Placement) -> DataFrame:
         """The rows of a placement's pieces, each with its place; `physical_offset` is null for a bad one."""
         files = sorted({self.source.hashes[file_hash] for file_hash, _ in placement.pieces})
@@ -297,9 +332,10 @@ class Put:
             },
         }
         if may_divert(self.source):
+            waits_from = number_apart(min(placement.head.last_store_timestamp, FARTHEST_MS))
             columns |= {
                 "topic": F.coalesce("parked_topic", "topic"),
-                "due_ms": F.coalesce(F.col("due_at_ms"), store_timestamp + F.col("due_after_ms")),
+                "due_ms": F.coalesce(F.col("due_at_ms"), waits_from + F.col("due_after_ms")),
             }
         placed = self.placed(placement)
         if self.bad_rows:
@@ -328,9 +364,8 @@ class Put:
         return found[:count]
 
     def plan_quarantine(self, at: Snapshot) -> Plan:
-        """Bad rows with their reasons, once for a batch id."""
-        mine = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == self.batch_id)
-        if not self.bad_rows or not mine.isEmpty():
+        """Bad rows with their reasons, each once for a batch id. Raises BadInput where it has set other content aside."""
+        if not self.bad_rows:
             return Plan()
         placement = place(
             self.with_sizes(self.pieces), 0, EMPTY_HEAD, self.settings.segment_bytes, self.queue_nums, 0
@@ -343,19 +378,33 @@ class Put:
             F.coalesce("reason", batch_reason).alias("reason"),
             "raw",
         )
-        return Plan((at.append(REJECTED_MESSAGES, rows),))
+        mine = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == self.batch_id)
+        if mine.isEmpty():
+            return Plan((at.append(REJECTED_MESSAGES, rows),))
+        known = mine.select("arrival", F.col("raw").alias("known_raw"))
+        if not rows.join(known, "arrival").where(~F.col("raw").eqNullSafe(F.col("known_raw"))).isEmpty():
+            raise BadInput(
+                f"batch id {self.batch_id} has set rows of another input aside: the same id means the same input; "
+                "nothing was written, give this input an id of its own"
+            )
+        new = rows.join(known, "arrival", "left_anti").select(*REJECTED_MESSAGES.names)
+        return Plan() if new.isEmpty() else Plan((at.append(REJECTED_MESSAGES, new),))
 
 
 EMPTY_HEAD = LogHead(-1, 0, 0, 0)
 
 
+class QueuesChanged(Exception):
+    """A topic has other queues than its messages were counted with: they have to be counted again."""
+
+
 class Appender:
     """Plans the appends of a put, one after the other, and remembers what it knows of the log between them."""
 
-    def __init__(self, put: Put, now_ms: int, at: Snapshot, done: set[tuple[int, int]]) -> None:
-        """`done`: rows of the input that the log has as of `at`."""
+    def __init__(self, put: Put, clock: Callable[[], int], at: Snapshot, done: set[tuple[int, int]]) -> None:
+        """`clock`: read for each plan, epoch milliseconds; `done`: rows of the input that the log has as of `at`."""
         self.put = put
-        self.now_ms = now_ms
+        self.clock = clock
         self._known: tuple[LogHead, set[tuple[int, int]]] | None = None
         self._found = (at.number(COMMITLOG), done)
         self._done: set[tuple[int, int]] = set()
@@ -364,18 +413,25 @@ class Appender:
         """Append the first of `pieces` that no put of the same batch id has appended, and those right behind it.
 
         Without a `placement` in the result there was nothing left to append.
+
+        Raises QueuesChanged where the pieces have to be counted again, StoreError where the input has changed.
         """
+        if not self.put.is_counted_for(read_topics(at)):
+            raise QueuesChanged
         head, done = self._look(at)
         self._done = done
         first_place, pieces = self._left(first_place, pieces, done)
         if not any(piece.good_rows for piece in pieces):
             return Plan((), {"next_offset": head.next_offset})
-        store_timestamp = max(self.now_ms, head.last_store_timestamp)
+        store_timestamp = max(self.clock(), head.last_store_timestamp)
         settings = self.put.settings
         placement = place(
             pieces, first_place, head, settings.segment_bytes, self.put.queue_nums, store_timestamp
         )
-        writes = [at.append(COMMITLOG, self.put.log_rows(placement, self.now_ms))]
+        self.put.expect_unchanged(pieces)
+        # A message is born, and its waits begin, when it was accepted; it is stored when it is appended.
+        rows = self.put.log_rows(placement, self.put.rules.now_ms)
+        writes = [at.append(COMMITLOG, rows, planned=placement.planned)]
         behind = placement.head.append_seq - head.bounds_append_seq
         if behind >= APPENDS_BETWEEN_BOUNDS or placement.rows >= ROWS_BETWEEN_BOUNDS:
             writes.append(bounds_write(at, placement.head))
@@ -391,10 +447,8 @@ class Appender:
             end = place + piece.rows
             overlapping = [span for span in done if span[0] < end and place < span[1]]
             if overlapping and not any(first <= place and end <= to for first, to in overlapping):
-                raise BadInput(
-                    f"batch id {self.put.batch_id} has put rows {overlapping[0]} of another input; "
-                    "the same id means the same input: give this one an id of its own"
-                )
+                first, to = overlapping[0]
+                raise _other_parts(self.put.batch_id, first, to)
             if overlapping and left:
                 break
             if not overlapping and (left or piece.good_rows):
@@ -415,12 +469,6 @@ class Appender:
         """Remember an append of our own: unless others come in between, the next one need not look."""
         done = self._done | {(placement.from_place, placement.to_place)}
         self._known = (placement.head, done)
-
-
-def is_put_by(batch_id: str) -> Column:
-    """Whether a row of the log was put under this batch id."""
-    append_id = F.col("append_id")
-    return (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
 
 
 def appended(at: Snapshot, batch_id: str) -> dict[tuple[int, int], int]:
@@ -446,23 +494,30 @@ def expect_same_content(at: Snapshot, put: Put, spans: set[tuple[int, int]]) -> 
         if rows < end:
             pieces.append(piece)
             rows += piece.rows
-    refusal = BadInput(
-        f"batch id {put.batch_id} has put another input: the same id means the same input and options; "
-        "nothing was written, give this input an id of its own"
-    )
     if rows != end:
-        raise refusal
+        raise _other_parts(put.batch_id, min(first for first, _ in spans), end)
     placement = place(put.with_sizes(pieces), 0, EMPTY_HEAD, put.settings.segment_bytes, put.queue_nums, 0)
     there = _content(put, put.log_rows(placement, 0).where(F.col("physical_offset").isNotNull()))
     is_mine = F.col("append_id").isin([f"{put.batch_id}:{first}-{to}" for first, to in spans])
     if there != _content(put, at.read(COMMITLOG).where(is_mine)):
-        raise refusal
+        raise BadInput(
+            f"batch id {put.batch_id} has put another input: the same id means the same input and options. Nothing was "
+            "written; give another input an id of its own, and put the same one with the options it was put with"
+        )
+
+
+def _other_parts(batch_id: str, first: int, end: int) -> BadInput:
+    return BadInput(
+        f"batch id {batch_id} has put rows {first} to {end} of its input, and no part of this one ends there: it is another "
+        "input, or was put by an older version. Nothing was written; give another input an id of its own, and of the same "
+        f"one put only the rows from {end} on, under an id of their own: the others would be there twice"
+    )
 
 
 def _content(put: Put, rows: DataFrame) -> tuple:
     """Count and sum of hashes of what the input says, leaving out what the append decides."""
     topic, size = F.col("topic"), F.col("size_bytes")
-    own = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02$", "")
+    own = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02\\z", "")
     if may_divert(put.source):
         real_topic, _ = real_place(F.col("properties"))
         topic, size = F.when(is_parking_topic(topic), real_topic).otherwise(topic), F.lit(0)
@@ -480,7 +535,12 @@ def session_with_splits(spark: SparkSession, source: Input, whole_files: bool) -
     """
     mine = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
     eighth = -(-source.size_bytes // 8)
-    split_bytes = 2**40 if whole_files else min(max(eighth, 8 * 1024**2), 128 * 1024**2)
+    split_bytes = min(max(eighth, 8 * 1024**2), 128 * 1024**2)
+    if whole_files:
+        # The largest file and no more: Spark puts smaller ones together up to that.
+        split_bytes = max(file.size_bytes for file in source.files) or 2**40
     mine.conf.set("spark.sql.files.maxPartitionBytes", str(split_bytes))
     mine.conf.set("spark.sql.files.minPartitionNum", "1")  # else a part of the input would get smaller splits
+    for name, value in ALL_FILES.items():
+        mine.conf.set(f"spark.sql.files.{name}", value)
     return mine

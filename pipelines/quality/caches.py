@@ -6,13 +6,13 @@ from pyspark.sql import functions as F
 
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
-from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_head
+from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
-from schemas import COMMITLOG, PROGRESS, QUEUE_BOUNDS
+from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
 AS_OF = Promise("as_of", "queue_bounds is as of one append, which the log has", "critical")
@@ -26,7 +26,7 @@ CLOCK_SUFFIX = ":clock_ms"
 
 def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     """Each queue's bounds, and the log's own, beside what the records say as of the same append."""
-    as_of = read_head(at).bounds_append_seq
+    as_of = head_as_found(at).bounds_append_seq
     rows = scope.of(at.read(COMMITLOG)).where(F.col("append_seq") <= as_of)
     told = bounds_of(rows).withColumnsRenamed({"min_offset": "first", "next_offset": "end"})
     known = at.read(QUEUE_BOUNDS)
@@ -104,12 +104,13 @@ def followers(at: Snapshot) -> Check:
 
 
 def plan_followers(at: Snapshot) -> Plan:
-    """Followers that are ahead of the log begin anew: their rows, and the claims, tell them what is done."""
+    """Jobs that are ahead of the log start again: claims tell them what is done. Derived tables are left to dispatch."""
     remembered, last = at.rows(PROGRESS), at.number(COMMITLOG)
+    tables = {table.name for table in DERIVED}
     ahead = {
         row.follower: -1
         for row in remembered
-        if row.append_seq > last and not row.follower.endswith(CLOCK_SUFFIX)
+        if row.append_seq > last and not row.follower.endswith(CLOCK_SUFFIX) and row.follower not in tables
     }
     return Plan((progress_write(at, ahead),) if ahead else ())
 

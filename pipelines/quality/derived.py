@@ -12,8 +12,8 @@ from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.quality.promise import Check, Promise, Severity, check
 from pipelines.quality.scope import Scope
-from pipelines.store.head import read_head
-from pipelines.store.progress import covered
+from pipelines.store.head import head_as_found
+from pipelines.store.progress import covered, followed_rows
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Table
@@ -83,9 +83,11 @@ def derived_table(at: Snapshot, scope: Scope, settings: Settings, derived: Deriv
     """
     table = derived.table
     followed = covered(at, table)
-    log_start = read_head(at).min_offset
+    log_start = head_as_found(at).min_offset
     log = scope.of(at.read(COMMITLOG)).where(F.col("append_seq") <= followed)
-    there = scope.of(at.read(table)).where(F.coalesce(F.col("physical_offset") >= log_start, F.lit(True)))
+    there = scope.of(followed_rows(at, table)).where(
+        F.coalesce(F.col("physical_offset") >= log_start, F.lit(True))
+    )
     rows = (
         _counted(derived.entries(log, settings), table, in_log=1, in_table=0)
         .unionByName(_counted(there, table, in_log=0, in_table=1))

@@ -12,9 +12,10 @@ from pipelines.log.properties import property_value
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
 from pipelines.store.floors import IMPORT_PREFIX
-from pipelines.store.head import read_head
+from pipelines.store.head import head_as_found
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import within_reach
 from pipelines.store.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG
 
@@ -77,7 +78,11 @@ def copies(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     rows = scope.of(log).where(reduce(or_, [F.col(name).isNotNull() for name in LINEAGE]))
     spans = spans_of(rows.where(F.col("source_offset").isNotNull()))
     source = F.struct(
-        "topic", "queue_id", "due_ms", F.coalesce("origin_offset", "physical_offset").alias("origin_offset")
+        "topic",
+        "queue_id",
+        "due_ms",
+        "append_id",
+        F.coalesce("origin_offset", "physical_offset").alias("origin_offset"),
     )
     sources = (
         log.where(lies_in("physical_offset", spans))
@@ -91,7 +96,9 @@ def copies(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         .agg(F.min("physical_offset").alias("first_claimant"))
     )
     joined = rows.join(sources, "source_offset", "left").join(claimants, ["source_offset", "claim"], "left")
-    return check("lineage", joined, F.col("physical_offset"), _complaints(read_head(at).min_offset, settings))
+    return check(
+        "lineage", joined, F.col("physical_offset"), _complaints(head_as_found(at).min_offset, settings)
+    )
 
 
 def _complaints(log_start: int, settings: Settings) -> dict[Promise, Column]:
@@ -191,7 +198,9 @@ def _claim_fits() -> Column:
 
 
 def _is_too_far(settings: Settings) -> Column:
-    """A row delayed by level that was further from its time than its level waits is due at once (1.3)."""
-    delay = level_delay_ms(F.col("source.queue_id") + 1, settings.delay_levels_ms)
+    """An imported row delayed by level that was further from its time than its level waits is due at once (1.3)."""
+    delay = level_delay_ms(F.try_add("source.queue_id", F.lit(1)), settings.delay_levels_ms)
     is_scheduled = F.col("source.topic") == SCHEDULE_TOPIC
-    return is_scheduled & (F.col("source.due_ms") > F.col("store_timestamp") + delay)
+    is_imported = F.col("source.append_id").startswith(IMPORT_PREFIX)
+    stored = within_reach(F.col("store_timestamp"))
+    return is_scheduled & is_imported & (F.col("source.due_ms") > stored + delay)

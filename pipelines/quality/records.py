@@ -8,15 +8,15 @@ from pipelines.log.copies import record_bytes
 from pipelines.log.encode import (
     BLANK_BYTES,
     BORN_HOST_IPV6,
-    INNER_BATCH,
     STORE_HOST_IPV6,
     body_crc,
     is_ipv6,
 )
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
-from pipelines.store.head import places_taken, read_head
-from pipelines.store.progress import covered
+from pipelines.store.head import head_as_found
+from pipelines.store.places import INNER_BATCH, next_in_queue
+from pipelines.store.progress import covered, followed_rows
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE, QUEUE_BOUNDS
@@ -116,7 +116,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         "store_timestamp",
         "append_seq",
         "append_id",
-        (F.col("queue_offset") + places_taken()).alias("next_in_queue"),
+        next_in_queue().alias("next_in_queue"),
         has_queue_entry().alias("has_a_place"),
     )
     in_segment = Window.partitionBy("segment").orderBy("physical_offset", "append_seq")
@@ -140,7 +140,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         rows,
         offset,
         {
-            FOLLOWS: F.when(is_first, _first_complaint(read_head(at).min_offset)).otherwise(
+            FOLLOWS: F.when(is_first, _first_complaint(head_as_found(at).min_offset)).otherwise(
                 complaint(
                     gap == 0,
                     F.format_string(
@@ -249,7 +249,7 @@ def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
         .agg(
             F.min("physical_offset").alias("physical_offset"),
             F.min("queue_offset").alias("queue_offset"),
-            F.max(F.col("queue_offset") + places_taken()).alias("next_offset"),
+            F.max(next_in_queue()).alias("next_offset"),
             F.max(F.col("sys_flag").bitwiseAND(INNER_BATCH)).alias("inner_batch"),
         )
         .withColumn(
@@ -260,8 +260,7 @@ def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
     if not scope.is_everything:
         later = scope.before(log).where(F.col("append_seq") > followed)
         entries = (
-            scope.before(at.read(CONSUME_QUEUE))
-            .where(F.col("append_seq") <= followed)
+            scope.before(followed_rows(at, CONSUME_QUEUE))
             .select("topic", "queue_id", "queue_offset")
             .unionByName(consume_queue_entries(later, ()).select("topic", "queue_id", "queue_offset"))
         )

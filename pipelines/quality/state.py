@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.store.errors import BadInput
-from pipelines.store.head import bounds_of, read_head
+from pipelines.store.head import bounds_of, head_as_found
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import (
@@ -101,7 +101,7 @@ def in_flight(at: Snapshot) -> Check:
 def current_bounds(at: Snapshot) -> DataFrame:
     """Each queue's bounds now: `topic`, `queue_id`, `start`, `end`; queue_bounds and the appends since."""
     known = at.read(QUEUE_BOUNDS).select("topic", "queue_id", "min_offset", "next_offset")
-    since = at.read(COMMITLOG).where(F.col("append_seq") > read_head(at).bounds_append_seq)
+    since = at.read(COMMITLOG).where(F.col("append_seq") > head_as_found(at).bounds_append_seq)
     return (
         known.unionByName(bounds_of(since))
         .groupBy("topic", "queue_id")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelines.quality.appends import last_append
 from pipelines.quality.caches import followers, queue_bounds
 from pipelines.quality.derived import derived_checks
 from pipelines.quality.lineage import copies, waiting_records
@@ -32,7 +33,12 @@ class Suite:
 SUITES: Mapping[str, Suite] = {
     "log": Suite(
         "the records themselves and their order",
-        (whole_records, records_in_order, lambda at, scope, _: queues_over_segments(at, scope)),
+        (
+            lambda at, scope, _: last_append(at),
+            whole_records,
+            records_in_order,
+            lambda at, scope, _: queues_over_segments(at, scope),
+        ),
     ),
     "queues": Suite("consume_queue equals the log", derived_checks("queues")),
     "index": Suite("message_index equals the log", derived_checks("index")),

@@ -3,7 +3,9 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.store.settings import LONG_MAX
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import timestamp_sql
 from pipelines.store.topics import RETRY_PREFIX
 from pipelines.store.views import read_view
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
@@ -22,7 +24,9 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
     waiting = at.read(IN_FLIGHT).where(F.col("group") == group)
     # Retries are read unfiltered, whatever the group asks for (docs/rocketmq/consume-filter-ha.md 2.1).
     is_retry = F.col("topic") == f"{RETRY_PREFIX}{group}"
-    lag = F.coalesce("max_offset", F.lit(0)) - F.col("next_offset")
+    behind = F.try_subtract(F.coalesce("max_offset", F.lit(0)), F.col("next_offset"))
+    # An imported offset may lie beyond its queue's end.
+    lag = F.greatest(F.coalesce(behind, F.lit(LONG_MAX)), F.lit(0))
     return (
         at.read(CONSUMER_OFFSETS)
         .where(F.col("group") == group)
@@ -41,10 +45,10 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
             "max_offset",
             lag.alias("lag"),
             "generation",
-            F.timestamp_millis("committed_timestamp").alias("committed_time"),
+            F.expr(timestamp_sql("committed_timestamp")).alias("committed_time"),
             "waits_at",
             "tries",
-            F.timestamp_millis("due_ms").alias("due_time"),
+            F.expr(timestamp_sql("due_ms")).alias("due_time"),
         )
         .orderBy("client_id", *queue)
     )

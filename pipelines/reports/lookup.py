@@ -17,6 +17,7 @@ from pipelines.log.hashing import java_hash_of
 from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
 from pipelines.store.errors import BadInput
+from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view
 from schemas import MESSAGE_INDEX
@@ -107,7 +108,7 @@ def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
 
 def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
     """Where the index says rows with the key lie, each place once."""
-    entries = at.read(MESSAGE_INDEX).where(F.col("key") == key)
+    entries = followed_rows(at, MESSAGE_INDEX).where(F.col("key") == key)
     if topic is not None:
         entries = entries.where((F.col("topic") == topic) & (F.col("key_hash") == key_hash(topic, key)))
     return entries.select("segment", "physical_offset").distinct()

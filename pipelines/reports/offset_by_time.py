@@ -1,8 +1,8 @@
 """The offset of a queue for a store time, found as a broker finds it (docs/rocketmq/store.md 4.4).
 
 A broker first chooses one file of the queue by the times at the files' ends, then bisects inside it, so its
-answer depends on where its files begin. Files are worked out from their size; only the ends of all and the
-entries of one are looked at.
+answer depends on where its files begin. Files are worked out from their size; only the entries at their ends and
+those of one file are looked at. There may be far more files than entries: an imported record may say any offset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,37 +50,68 @@ def offset_by_time(at: Snapshot, queue: Queue, timestamp: int, boundary: Boundar
     """LOWER: the first message not older than the time; UPPER: the last one not newer; inside the queue's
     bounds.
     """
-    files = queue_files(queue, at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES)
-    chosen = choose_file(files, _times_at_ends(at, queue, files), timestamp, boundary) if files else None
-    found = 0
+    chosen, found = None, 0
+    if queue.max_offset:
+        files = queue_files(queue, at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES)
+        chosen = choose_file(files, _times_at_ends(at, queue, files), timestamp, boundary)
     if chosen is not None:
         found = bisect(chosen, queue, _units(at, queue, chosen), timestamp, boundary)
     return min(max(found, queue.min_offset), queue.max_offset)
 
 
-def queue_files(queue: Queue, units_in_a_file: int) -> list[QueueFile]:
-    """The files that hold the queue, each full but the last.
+@dataclass(frozen=True)
+class QueueFiles:
+    """The files that hold a queue, at least one, each full but the last.
 
-    >>> queue_files(Queue("t", 0, 5, 8, 0, True), 4)
-    [QueueFile(first_offset=4, end_offset=8)]
+    starts      the first offsets of the files
+    end_offset  of the last
     """
-    if queue.max_offset == 0:
-        return []
+
+    starts: range
+    end_offset: int
+
+    def __getitem__(self, index: int) -> QueueFile:
+        start = self.starts[index]
+        return QueueFile(start, min(start + self.starts.step, self.end_offset))
+
+
+def queue_files(queue: Queue, units_in_a_file: int) -> QueueFiles:
+    """The files of a queue that has had a message.
+
+    >>> files = queue_files(Queue("t", 0, 5, 9, 0, True), 4)
+    >>> files[0], files[-1]
+    (QueueFile(first_offset=4, end_offset=8), QueueFile(first_offset=8, end_offset=9))
+    """
     # The last file is never deleted, also when all its messages have expired.
     first = min(queue.min_offset, queue.max_offset - 1)
-    starts = range(first - first % units_in_a_file, queue.max_offset, units_in_a_file)
-    return [QueueFile(start, min(start + units_in_a_file, queue.max_offset)) for start in starts]
+    return QueueFiles(
+        range(first - first % units_in_a_file, queue.max_offset, units_in_a_file), queue.max_offset
+    )
 
 
 def choose_file(
-    files: Sequence[QueueFile], times: Mapping[int, int], timestamp: int, boundary: Boundary
+    files: QueueFiles, times: Mapping[int, int], timestamp: int, boundary: Boundary
 ) -> QueueFile | None:
-    """The file to bisect: by the times of last entries (lower) or of first entries (upper)."""
-    if boundary == "lower":
-        reached = (file for file in files[:-1] if times.get(file.end_offset - 1, UNKNOWN_TIME) >= timestamp)
-        return next(reached, files[-1])
-    begun = (file for file in reversed(files) if times.get(file.first_offset, UNKNOWN_TIME) <= timestamp)
-    return next(begun, None)
+    """The file to bisect: by the times of last entries (lower) or of first entries (upper).
+
+    times  of the entries at ends of files, by place; one that is not there has UNKNOWN_TIME
+    """
+    is_lower = boundary == "lower"
+    # Where the deciding entry lies in its file; lower takes the last file when no other is reached.
+    at = files.starts.step - 1 if is_lower else 0
+    starts = files.starts[:-1] if is_lower else files.starts[::-1]
+
+    def is_chosen(time: int) -> bool:
+        return time >= timestamp if is_lower else time <= timestamp
+
+    chosen: Sequence[int] = starts
+    if not is_chosen(UNKNOWN_TIME):  # then no file without the entry is, however many there are
+        with_entry = sorted(place - at for place in times if place - at in starts)
+        chosen = with_entry if is_lower else with_entry[::-1]
+    found = next((start for start in chosen if is_chosen(times.get(start + at, UNKNOWN_TIME))), None)
+    if found is None:
+        return files[-1] if is_lower else None
+    return files[files.starts.index(found)]
 
 
 @dataclass(frozen=True)
@@ -135,13 +166,13 @@ def _end_of_run(units: Units, place: int, floor: int, ceiling: int, is_lower: bo
     return place
 
 
-def _times_at_ends(at: Snapshot, queue: Queue, files: Sequence[QueueFile]) -> dict[int, int]:
+def _times_at_ends(at: Snapshot, queue: Queue, files: QueueFiles) -> dict[int, int]:
     """Store times of the first and last entries of the files, by place."""
-    if len(files) == 1:
+    if len(files.starts) == 1:
         # Lower takes the last file anyway; upper takes it unless its first message is newer.
         ends = queue.entries(at, files[0].first_offset, files[0].first_offset + 1)
     else:
-        size = files[0].end_offset - files[0].first_offset
+        size = files.starts.step
         place = F.col("queue_offset") % size
         ends = queue.entries(at, files[0].first_offset, queue.max_offset).where(place.isin(0, size - 1))
     is_kept = F.col("physical_offset") >= queue.log_start

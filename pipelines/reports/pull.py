@@ -37,7 +37,11 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
     if page.last is None:
         units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         next_file = offset + units_in_a_file - offset % units_in_a_file
-        return _answer(rows, queue, "OFFSET_FOUND_NULL", next_file)
+        # An inner batch takes several offsets and has an entry at the first: what follows it is not passed over.
+        following = queue.entries(at, end).agg(F.min("queue_offset").alias("first")).first()
+        assert following is not None
+        next_offset = min(next_file, queue.max_offset) if following["first"] is None else following["first"]
+        return _answer(rows, queue, "OFFSET_FOUND_NULL", next_offset)
     return _answer(rows, queue, "FOUND" if page.kept else "MESSAGE_WAS_REMOVING", page.last + 1)
 
 

@@ -9,12 +9,12 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import has_queue_entry
 from pipelines.store.errors import BadInput
-from pipelines.store.head import LogHead, read_head
-from pipelines.store.progress import covered
+from pipelines.store.head import LogHead, head_as_found
+from pipelines.store.progress import covered, expect_intact, followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 from pipelines.store.views import Readable
-from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, Table
+from schemas import COMMITLOG, CONSUME_QUEUE, Table
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Queue:
 
     def entries(self, at: Snapshot, from_offset: int, to_offset: int | None = None) -> DataFrame:
         """Entries of the consume queue in [from_offset, to_offset), slim and in no order."""
-        entries = at.read(CONSUME_QUEUE).where(
+        entries = followed_rows(at, CONSUME_QUEUE).where(
             (F.col("topic") == self.topic)
             & (F.col("queue_id") == self.queue_id)
             & (F.col("queue_offset") >= from_offset)
@@ -46,13 +46,17 @@ class Queue:
 
 def read_queue(at: Snapshot, topic: str, queue_id: int) -> Queue:
     """The queue's bounds. Raises BadInput for a topic or a queue the store does not have."""
-    _expect_queue(at, read_head(at), topic, queue_id)
+    _expect_queue(at, head_as_found(at), topic, queue_id)
     return read_queues(at, [(topic, queue_id)])[topic, queue_id]
 
 
 def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple[str, int], Queue]:
-    """The bounds of some queues; those that have never had a message are empty."""
-    head = read_head(at)
+    """The bounds of some queues; those that have never had a message are empty.
+
+    Raises StoreError where the consume queue has lost its entries: queues would seem to end where they begin.
+    """
+    expect_intact(at, CONSUME_QUEUE)
+    head = head_as_found(at)
     followed = behind(at, CONSUME_QUEUE)
     ends = {queue: head.next_of(*queue) for queue in queues}
     if followed is not None:
@@ -74,7 +78,6 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
 
 def behind(at: Snapshot, follower: Table) -> int | None:
     """The append a derived table has come to where the log has later ones; None when it has followed all."""
-    at.version(PROGRESS)  # pinned before the table it speaks of: it may be older than that, never newer
     followed = covered(at, follower)
     return followed if followed < at.number(COMMITLOG) else None
 
@@ -85,11 +88,9 @@ def is_up_to_date(at: Snapshot) -> bool:
 
 
 def was_up_to_date(tables: Readable) -> bool:
-    """The same of a past time."""
-    last = tables.read(COMMITLOG).agg(F.max("append_seq").alias("last"))
-    entries = tables.read(CONSUME_QUEUE).select("append_seq")
-    progress = tables.read(PROGRESS).where(F.col("follower") == CONSUME_QUEUE.name).select("append_seq")
-    followed = entries.union(progress).agg(F.max("append_seq").alias("followed"))
+    """The same of a past time, by the rows."""
+    last = tables.read(COMMITLOG).where(has_queue_entry()).agg(F.max("append_seq").alias("last"))
+    followed = tables.read(CONSUME_QUEUE).agg(F.max("append_seq").alias("followed"))
     lags = last.crossJoin(followed).where(F.col("last") > F.coalesce("followed", F.lit(-1)))
     return lags.isEmpty()
 
@@ -99,7 +100,7 @@ def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:
     known = {*read_topics(at)}
     if topic in known:
         return
-    known |= {name for name, _ in (head or read_head(at)).next_queue_offsets}
+    known |= {name for name, _ in (head or head_as_found(at)).next_queue_offsets}
     if topic in known:
         return
     nearest = difflib.get_close_matches(topic, sorted(known), n=1, cutoff=0.5)

@@ -5,6 +5,7 @@ names the group and the generation of the queue, which a reset raises, so that t
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -19,14 +20,14 @@ from pipelines.log.requests import message_id
 from pipelines.store.errors import BadInput
 from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups
 from pipelines.store.plan import Plan
-from pipelines.store.settings import Settings
+from pipelines.store.settings import INT_MAX, Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     DEAD_LETTER_PREFIX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
-    TopicConfig,
-    plan_make_topics,
+    plan_retry_topics,
+    read_topics,
 )
 from schemas import CONSUMER_OFFSETS
 
@@ -64,9 +65,8 @@ def plan_group(at: Snapshot, group: str) -> Plan:
 
 
 def plan_group_topics(at: Snapshot, group: SubscriptionGroupConfig) -> Plan:
-    """The group's retry topic and its topic of dead letters, where they are not there yet (4.3-5, 11)."""
-    retry = TopicConfig(f"{RETRY_PREFIX}{group.group}", group.retry_queue_nums, group.retry_queue_nums)
-    return plan_make_topics(at, [retry, TopicConfig(f"{DEAD_LETTER_PREFIX}{group.group}", 1, 1)])
+    """The group's topics of retries and dead letters, where they are not there yet or have too few queues."""
+    return plan_retry_topics(at, group.group, group.retry_queue_nums)
 
 
 def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
@@ -93,6 +93,11 @@ def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfi
     )
 
 
+def _raised(times: Column, by: int) -> Column:
+    """A count and some more, int; one that an import has brought may be the largest there is, and stays it."""
+    return F.coalesce(F.try_add(times, F.lit(by)), F.lit(INT_MAX))
+
+
 def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
     """What becomes of failed messages (4.3-9 to 11): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
 
@@ -107,7 +112,7 @@ def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
         "source_offset",
         claim_of(group.group, F.col("generation")).alias("claim"),
         F.when(is_dead, DEAD_LETTER).otherwise(RETRY).alias("purpose"),
-        F.when(asked > 0, asked).otherwise(times + FIRST_RETRY_LEVEL).alias("level"),
+        F.when(asked > 0, asked).otherwise(_raised(times, FIRST_RETRY_LEVEL)).alias("level"),
         "order",
     )
 
@@ -136,6 +141,10 @@ def plan_send_back(
         return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": chosen.num_rows, "more": False})
     more = chosen.num_rows > limit
     settings = at.store.settings
+    retry_topic = read_topics(at).get(f"{RETRY_PREFIX}{group.group}")
+    if retry_topic is not None:
+        # Never a queue that the topic does not have: nobody would read it.
+        group = replace(group, retry_queue_nums=min(group.retry_queue_nums, retry_topic.write_queue_nums))
     planned = plan_copies(
         at, _first(chosen, limit), lambda rows: sent_back_copies(rows, group, settings), now_ms, append_id
     )
@@ -181,7 +190,7 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
             "topic": F.when(is_dead, f"{DEAD_LETTER_PREFIX}{group.group}").otherwise(F.lit(SCHEDULE_TOPIC)),
             "queue_id": F.when(is_dead, F.lit(0)).otherwise(level - 1),
             "properties": F.when(is_dead, dead).otherwise(delayed),
-            "reconsume_times": F.col("reconsume_times") + 1,
+            "reconsume_times": _raised(F.col("reconsume_times"), 1),
             "store_host": F.lit(settings.store_host),
             "sys_flag": with_store_host_bit(F.col("sys_flag"), settings.store_host),
             "due_after_ms": F.when(~is_dead, level_delay_ms(F.col("level"), levels)),

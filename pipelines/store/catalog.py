@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 
 from pipelines.store.errors import BadInput
+from pipelines.store.sql_text import delta_table, quoted_name
 from pipelines.store.store import Store
 from pipelines.store.views import VIEWS
 from schemas import TABLES, Table
@@ -14,10 +15,11 @@ def register_store(store: Store, database: str) -> dict[str, int]:
     Raises BadInput where the database holds tables of another store.
     """
     spark = store.spark
-    spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+    store.make_tables()  # those that an earlier version did not have
+    spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted_name(database)}")
     for table in TABLES:
         _register_table(store, database, table)
-    names = {name: f"`{database}`.`{name}`" for name in (*(table.name for table in TABLES), *VIEWS)}
+    names = {name: _in(database, name) for name in (*(table.name for table in TABLES), *VIEWS)}
     for view in VIEWS.values():
         comment = view.comment.replace("'", r"\'")
         spark.sql(f"CREATE OR REPLACE VIEW {names[view.name]} COMMENT '{comment}' AS {view.over(names)}")
@@ -26,17 +28,20 @@ def register_store(store: Store, database: str) -> dict[str, int]:
 
 def _register_table(store: Store, database: str, table: Table) -> None:
     spark, path = store.spark, store.path(table)
-    name = f"`{database}`.`{table.name}`"
-    if spark.catalog.tableExists(f"{database}.{table.name}"):
-        registered, asked = _location(spark, name), _location(spark, f"delta.`{path}`")
-        if registered != asked:
-            raise BadInput(
-                f"{database}.{table.name} is registered for {registered}, not for {asked}: "
-                "name another --database"
-            )
+    name = _in(database, table.name)
+    if not spark.catalog.tableExists(name):
+        spark.catalog.createTable(name, path=path, source="delta")
         return
-    location = path.replace("'", r"\'")
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} USING delta LOCATION '{location}'")
+    registered, asked = _location(spark, name), _location(spark, delta_table(path))
+    if registered != asked:
+        raise BadInput(
+            f"{database}.{table.name} is registered for {registered}, not for {asked}: "
+            "name another --database"
+        )
+
+
+def _in(database: str, name: str) -> str:
+    return f"{quoted_name(database)}.{quoted_name(name)}"
 
 
 def _location(spark: SparkSession, table: str) -> str:

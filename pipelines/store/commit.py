@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from delta.exceptions import DeltaConcurrentModificationException
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -21,10 +20,11 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.store.delta import CommitInfo
+from pipelines.store.delta import CommitInfo, is_conflict
 from pipelines.store.errors import HeadMoved
-from pipelines.store.lock import writing
+from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
+from pipelines.store.planned import expect_as_planned, with_plan
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
 
@@ -85,16 +85,12 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
 
 def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
     """Make writes side by side; what became of one that was refused is raised when all have ended."""
-    with writing(store.spark, store.uri):
-        if len(writes) == 1:
-            outcomes = [_outcome(store, writes[0])]
-        else:
-            with ThreadPoolExecutor(len(writes)) as pool:
-                outcomes = list(pool.map(partial(_outcome, store), writes))
+    outcomes = under_lock(store.spark, store.uri, lambda: _outcomes(store, writes))
     failures = []
     for write, outcome in zip(writes, outcomes, strict=True):
         name = write.table.name
         if isinstance(outcome, CommitInfo):
+            expect_as_planned(store, write, outcome)
             committed.counts[name] = committed.counts.get(name, 0) + outcome.rows
         elif isinstance(outcome, HeadMoved) and write.may_lose:
             log.debug("another writer has advanced %s", name)
@@ -103,6 +99,13 @@ def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
     # A lost race is planned again, which must not hide what else went wrong.
     for failure in sorted(failures, key=lambda failure: isinstance(failure, HeadMoved)):
         raise failure
+
+
+def _outcomes(store: Store, writes: Sequence[Write]) -> list[CommitInfo | Exception]:
+    if len(writes) == 1:
+        return [_outcome(store, writes[0])]
+    with ThreadPoolExecutor(len(writes)) as pool:
+        return list(pool.map(partial(_outcome, store), writes))
 
 
 def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
@@ -114,7 +117,7 @@ def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
 
 def _write_once(store: Store, write: Write) -> CommitInfo:
     _expect_head(store, write)
-    token = str(uuid.uuid4())
+    token = with_plan(str(uuid.uuid4()), write.planned)
     writer = (
         write.rows.select(*write.table.names)
         .write.format("delta")
@@ -125,6 +128,9 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         writer = writer.option("txnAppId", app_id(write.table, write.key)).option("txnVersion", write.number)
     if write.replace_where not in (None, "true"):
         writer = writer.option("replaceWhere", write.replace_where)
+    if write.replace_where == "true":
+        # A table of an older version gets the columns that were thought of since.
+        writer = writer.option("mergeSchema", "true")
     try:
         writer.save(store.path(write.table))
     except Exception as failure:
@@ -162,10 +168,3 @@ def _moved(write: Write) -> HeadMoved:
     return HeadMoved(
         f"another writer took commit {write.number} of {write.table.name}; nothing was written, plan again"
     )
-
-
-def is_conflict(failure: BaseException) -> bool:
-    """Whether Delta refused a commit because another one came first."""
-    return isinstance(
-        failure, DeltaConcurrentModificationException
-    ) or "io.delta.exceptions.Concurrent" in str(failure)

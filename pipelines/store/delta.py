@@ -13,12 +13,49 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+from delta import exceptions
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.store.jvm import hadoop_path, java_session, jvm
+from pipelines.store.jvm import hadoop_path, is_java, java_causes, java_session, jvm
 
+# Of each column, in a file's statistics.
+_BOUNDS = ("minValues", "maxValues")
 # In a file's name: an address of its own, or what Spark would take for a pattern.
 NOT_BELOW = re.compile(r"\A/|:|[{}\[\]*?\\]")
+
+# In Java the first is what the others are made of; in Python each stands alone.
+CONFLICTS = (
+    exceptions.DeltaConcurrentModificationException,
+    exceptions.ConcurrentAppendException,
+    exceptions.ConcurrentDeleteDeleteException,
+    exceptions.ConcurrentDeleteReadException,
+    exceptions.ConcurrentTransactionException,
+    exceptions.ConcurrentWriteException,
+    exceptions.MetadataChangedException,
+    exceptions.ProtocolChangedException,
+)
+# Delta's log stores that commit by putting a file. Others keep a commit elsewhere first, and the file may come late: the
+# one that has DynamoDB decide for S3 (io.delta.storage.S3DynamoDBLogStore), or a user's own.
+PUTS_A_FILE = frozenset(
+    f"{package}.{name}"
+    for package in ("io.delta.storage", "org.apache.spark.sql.delta.storage")
+    for name in (
+        "AzureLogStore",
+        "GCSLogStore",
+        "HDFSLogStore",
+        "LocalLogStore",
+        "S3SingleDriverLogStore",
+    )
+)
+
+_log_stores: dict[str, str] = {}
+
+JAVA_CONFLICT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
+# What a log store says of a commit's file that is there: it puts one only where none is.
+FILE_EXISTS = (
+    "java.nio.file.FileAlreadyExistsException",
+    "org.apache.hadoop.fs.FileAlreadyExistsException",
+)
 
 
 @dataclass(frozen=True)
@@ -32,11 +69,28 @@ class CommitInfo:
 
 
 @dataclass(frozen=True)
+class AddedRows:
+    """What a commit added, by its own statistics: how many rows, and the least and greatest value of one column."""
+
+    rows: int
+    least: int | None
+    greatest: int | None
+
+
+@dataclass(frozen=True)
 class ListedFile:
-    """A file of a table: its name below the table's directory, and the values of the columns it is partitioned by."""
+    """A file of a table.
+
+    name       below the table's directory
+    partition  the values of the columns the table is partitioned by
+    size       bytes
+    stats      what Delta has noted of its rows, JSON; None where it has noted nothing
+    """
 
     name: str
     partition: Mapping[str, str | None]
+    size: int
+    stats: str | None
 
 
 class DeltaTable:
@@ -63,7 +117,12 @@ class DeltaTable:
         return known if self._is_newest(known) else self.update()
 
     def _is_newest(self, known: "DeltaSnapshot") -> bool:
-        """Whether the log has the snapshot's last commit, that very file (a table may be made anew), and none behind it."""
+        """Whether the log has the snapshot's last commit, that very file (a table may be made anew), and none behind it.
+
+        False where only its log store knows.
+        """
+        if not self._commits_are_files:
+            return False
         path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
         if files.exists(path(directory, _commit_file(known.version + 1))):
             return False
@@ -72,6 +131,14 @@ class DeltaTable:
             bool(files.exists(last))
             and files.getFileStatus(last).getModificationTime() == known.last_commit_written_ms
         )
+
+    @property
+    def _commits_are_files(self) -> bool:
+        """Whether a commit is made by putting its file into the log, and by nothing else."""
+        scheme = self.path.partition("/")[0]  # a session has one log store for each, for as long as it lives
+        if scheme not in _log_stores:
+            _log_stores[scheme] = log_store_class(self._log.store(), self._log_directory[0])
+        return _log_stores[scheme] in PUTS_A_FILE
 
     @cached_property
     def _log_directory(self) -> tuple[Any, Any]:
@@ -94,12 +161,89 @@ class DeltaTable:
     def commits_since(self, version: int) -> Iterator[CommitInfo]:
         """Every version after `version`, oldest first, read from the transaction log's files."""
         directory, files = self._log_directory
+        if not self._commits_are_files:
+            self._complete(directory, version)
         while True:
             version += 1
             path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
             if not files.exists(path):
                 return
             yield _commit_info(version, self._lines(files, path))
+
+    def _complete(self, directory: Any, version: int) -> None:
+        """Have the log store put the files that are missing: of commits whose writer ended when it had only told a table.
+
+        It does so for those who list the log.
+        """
+        after = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version + 1))
+        self._log.store().listFrom(after, self._log.newDeltaHadoopConf())
+
+    def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
+        """The commit that has a number, looked for from `version` back; None where the log does not hold it any more."""
+        for each in range(version, -1, -1):
+            actions = self._actions(each)
+            if actions is None:
+                return None
+            numbers = [action["txn"] for action in actions if "txn" in action]
+            if any((txn["appId"], txn["version"]) == (app_id, number) for txn in numbers):
+                infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+                return _told(each, infos[0] if infos else {})
+        return None
+
+    def added_rows(self, version: int, column: str | None = None) -> AddedRows | None:
+        """What a commit added, with the bounds of a column; None where its file is gone, or a file has no statistics."""
+        actions = self._actions(version)
+        if actions is None:
+            return None
+        added = [json.loads(action["add"].get("stats") or "{}") for action in actions if "add" in action]
+        rows = [file.get("numRecords") for file in added]
+        if None in rows:
+            return None
+        with_rows = [file for file in added if file["numRecords"] and column is not None]
+        least, greatest = ([file.get(side, {}).get(column) for file in with_rows] for side in _BOUNDS)
+        if None in least or None in greatest:
+            return None
+        return AddedRows(sum(rows), min(least, default=None), max(greatest, default=None))
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """The actions of a commit; None where the log does not hold its file."""
+        directory, files = self._log_directory
+        path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
+        if not files.exists(path):
+            return None
+        opened = files.open(path)
+        try:
+            text = self._jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
+        finally:
+            opened.close()
+        return [json.loads(line) for line in text.split("\n") if line]
+
+    def commit_id(self, version: int) -> str | None:
+        """Delta's own id of one commit, '' where its writer gave it none; None where there is no file of it (any more)."""
+        directory, files = self._log_directory
+        path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
+        if version < 0 or not files.exists(path):
+            return None
+        for line in self._lines(files, path):
+            if '"commitInfo"' in line:
+                return str((json.loads(line).get("commitInfo") or {}).get("txnId") or "")
+        return ""
+
+    def log_files(self, snapshot: "DeltaSnapshot", since: int) -> list[tuple[str, int]]:
+        """The log's files, each with its length, that a snapshot is read from, and its commits from `since` on.
+
+        The snapshot's checkpoint, the commits after it, and its checksum file; of older commits those that are still there.
+        """
+        directory, files = self._log_directory
+        checkpoint, found = snapshot.checkpoint()
+        first = min(since, max(checkpoint, 0))
+        names = [_commit_file(version) for version in range(first, snapshot.version + 1)]
+        needed = names[checkpoint + 1 - first :] if checkpoint >= first else names
+        for name in (*names, f"{snapshot.version:020d}.crc"):
+            path = self._jvm.org.apache.hadoop.fs.Path(directory, name)
+            if name in needed or files.exists(path):
+                found.append((name, int(files.getFileStatus(path).getLen())))
+        return found
 
     def _lines(self, files: Any, path: Any) -> Iterator[str]:
         opened = files.open(path)
@@ -122,9 +266,27 @@ class DeltaSnapshot:
         return int(self._snapshot.version())
 
     @property
+    def exists(self) -> bool:
+        """Whether there is a table: a directory without a commit is none."""
+        return self.version >= 0
+
+    @property
+    def table_id(self) -> str:
+        return str(self._snapshot.metadata().id())
+
+    @property
     def identity(self) -> tuple[str, int, int]:
         """What no other table and no other version has, also where a directory was removed and made anew."""
-        return str(self._snapshot.metadata().id()), self.version, self.last_commit_written_ms
+        return self.table_id, self.version, self.last_commit_written_ms
+
+    def checkpoint(self) -> tuple[int, list[tuple[str, int]]]:
+        """The version of the checkpoint it is read from, -1 without one, and its files: names and lengths."""
+        provider = self._snapshot.logSegment().checkpointProvider()
+        files = provider.topLevelFiles()
+        listed = [files.apply(place) for place in range(files.size())]
+        return int(provider.version()), [
+            (str(each.getPath().getName()), int(each.getLen())) for each in listed
+        ]
 
     @property
     def last_commit_written_ms(self) -> int:
@@ -156,9 +318,18 @@ class DeltaSnapshot:
         if any(NOT_BELOW.search(name) for name in names) or any(file.deletionVector() for file in files):
             return None
         return [
-            ListedFile(name, _entries(file.partitionValues()))
+            ListedFile(name, _entries(file.partitionValues()), int(file.size()), file.stats())
             for name, file in zip(names, files, strict=True)
         ]
+
+    def greatest(self, column: str) -> int | None:
+        """The greatest value of a column of numbers, by the statistics of its files; -1 without rows, None where unknown."""
+        files = self.listed_files()
+        if files is None or any(file.stats is None for file in files):
+            return None
+        stats = [json.loads(file.stats or "{}") for file in files]
+        values = [each.get("maxValues", {}).get(column) for each in stats if each.get("numRecords") != 0]
+        return None if any(value is None for value in values) else max(map(int, values), default=-1)
 
     @property
     def file_count(self) -> int:
@@ -177,6 +348,11 @@ class DeltaSnapshot:
             return known.get(app_id, -1)
         stored = self._snapshot.transactions().get(app_id)
         return int(stored.get()) if stored.isDefined() else -1
+
+    def table_property(self, name: str) -> str | None:
+        """A table property; None where it is not set."""
+        found = self._snapshot.metadata().configuration().get(name)
+        return str(found.get()) if found.isDefined() else None
 
     def replay(self) -> None:
         """Have Delta find out the commit numbers by replaying the table's log, as it does itself before a numbered commit.
@@ -210,6 +386,18 @@ class DeltaSnapshot:
         return [listed.apply(place) for place in range(listed.size())]
 
 
+def log_store_class(log_store: Any, path: Any) -> str:
+    """The class of the log store that is asked for a path; some only pass on to another."""
+    while True:
+        name = str(log_store.getClass().getName())
+        if name.endswith(".DelegatingLogStore"):  # chooses by scheme
+            log_store = log_store.getDelegate(path)
+        elif name.endswith(".LogStoreAdaptor"):  # from Delta's Java interface to its Scala one
+            log_store = log_store.logStoreImpl()
+        else:
+            return name
+
+
 def _commit_file(version: int) -> str:
     return f"{version:020d}.json"
 
@@ -217,13 +405,15 @@ def _commit_file(version: int) -> str:
 def _commit_info(version: int, lines: Iterator[str]) -> CommitInfo:
     """The commitInfo action is the first of a commit's lines in what Delta writes, but need not be."""
     for line in lines:
-        if '"commitInfo"' not in line:
-            continue
-        info = json.loads(line).get("commitInfo")
+        info = json.loads(line).get("commitInfo") if '"commitInfo"' in line else None
         if info is not None:
-            rows = (info.get("operationMetrics") or {}).get("numOutputRows", 0)
-            return CommitInfo(version, info.get("userMetadata") or "", int(rows), info.get("operation") or "")
-    return CommitInfo(version, "", 0, "")
+            return _told(version, info)
+    return _told(version, {})
+
+
+def _told(version: int, info: Mapping[str, Any]) -> CommitInfo:
+    rows = (info.get("operationMetrics") or {}).get("numOutputRows", 0)
+    return CommitInfo(version, info.get("userMetadata") or "", int(rows), info.get("operation") or "")
 
 
 def _entries(scala_map: Any) -> dict[str, str | None]:
@@ -235,6 +425,33 @@ def _entries(scala_map: Any) -> dict[str, str | None]:
     return found
 
 
+def has_commit(spark: SparkSession, path: str, version: int) -> bool:
+    """Whether a directory has the file of this commit of a Delta table."""
+    target, files = hadoop_path(spark, f"{path}/_delta_log/{_commit_file(version)}")
+    return bool(files.exists(target))
+
+
 def is_delta_table(spark: SparkSession, path: str) -> bool:
-    """Whether a directory holds a Delta table."""
-    return bool(jvm(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), path))
+    """Whether a directory holds a Delta table: one whose making was cut short has a log, but no commit in it."""
+    is_one = jvm(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), path)
+    return bool(is_one) and DeltaTable(spark, path).newest().exists
+
+
+def is_conflict(failure: BaseException) -> bool:
+    """Whether Delta refused a commit because another one came first."""
+    if isinstance(failure, CONFLICTS) or any(_is_java_conflict(cause) for cause in java_causes(failure)):
+        return True
+    behind = getattr(failure, "_cause", None) or failure.__cause__
+    return behind is not None and is_conflict(behind)
+
+
+def _is_java_conflict(exception: Any) -> bool:
+    if is_java(exception, JAVA_CONFLICT):
+        return True
+    if is_java(exception, "io.delta.storage.commit.CommitFailedException"):
+        return bool(exception.getConflict())
+    if any(is_java(exception, name) for name in FILE_EXISTS):
+        return "_delta_log" in str(exception.getMessage())
+    # Delta's own tries to commit behind others are used up.
+    is_named = is_java(exception, "org.apache.spark.SparkThrowable")
+    return is_named and exception.getCondition() == "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"

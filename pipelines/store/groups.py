@@ -9,7 +9,15 @@ from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.settings import INT_MAX
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import GROUP_CHARS, difference, name_complaint, nearest
+from pipelines.store.topics import (
+    GROUP_CHARS,
+    RETRY_PREFIX,
+    difference,
+    name_complaint,
+    nearest,
+    plan_retry_topics,
+    read_topics,
+)
 from schemas import SUBSCRIPTION_GROUPS
 
 RESERVED_PREFIX = "CID_RMQ_SYS_"
@@ -69,12 +77,26 @@ def read_groups(at: Snapshot) -> Groups:
 
 def plan_create_group(at: Snapshot, config: SubscriptionGroupConfig) -> Plan:
     """Add a group; the same group again changes nothing."""
-    return _plan_groups(at, lambda groups: with_group_created(groups, config))
+    return _with_retry_queues(
+        at,
+        config.group,
+        _plan_groups(at, lambda groups: with_group_created(groups, config)),
+        config.retry_queue_nums,
+    )
 
 
 def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Plan:
     """Change the columns named in `changes`."""
-    return _plan_groups(at, lambda groups: with_group_updated(groups, name, changes))
+    plan = _plan_groups(at, lambda groups: with_group_updated(groups, name, changes))
+    return _with_retry_queues(at, name, plan, changes.get("retry_queue_nums", 0))
+
+
+def _with_retry_queues(at: Snapshot, name: str, plan: Plan, queues: int) -> Plan:
+    """The plan, and before it the group's retry topic, where there is one, with as many queues as its retries go to."""
+    if queues <= 0 or f"{RETRY_PREFIX}{name}" not in read_topics(at):
+        return plan
+    raised = plan_retry_topics(at, name, queues)
+    return Plan((*raised.writes, *plan.writes), {"topics": int(bool(raised.writes or plan.writes))})
 
 
 def plan_delete_group(at: Snapshot, name: str) -> Plan:

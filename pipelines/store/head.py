@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.store.places import has_a_place, next_in_queue
 from pipelines.store.plan import Write
+from pipelines.store.planned import expect_whole
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import LAST_MS
 from schemas import COMMITLOG, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
@@ -48,7 +51,18 @@ class LogHead:
 
 
 def read_head(at: Snapshot) -> LogHead:
-    """The head as of the snapshot: the bounds, and the appends since where there are any."""
+    """The head as of the snapshot: the bounds, and the appends since where there are any.
+
+    Raises StoreError where the last append is not as it was planned: nothing may follow from it.
+    """
+    head = head_as_found(at)
+    if head.bounds_append_seq < head.append_seq:  # whoever brought the bounds up has looked
+        expect_whole(at)
+    return head
+
+
+def head_as_found(at: Snapshot) -> LogHead:
+    """As `read_head`, whatever the last append is like: for those who only report."""
     # Bounds are pinned before the log: they may be older than the log, never newer.
     return at.once("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
@@ -68,19 +82,21 @@ def _read_head(at: Snapshot) -> LogHead:
 def bounds_of(rows: DataFrame) -> DataFrame:
     """Bounds that log rows imply: (topic, queue_id, min_offset, next_offset), and the two rows of the log itself.
 
-    Only rows outside transactions and committed ones have a place in their queue (docs/rocketmq/store.md 1.13); an inner
-    batch is one row that takes as many places as it holds messages (1.14).
+    Of store times only those of a calendar count: an imported record may say anything, and no row after it is stored
+    earlier than the log's last.
     """
-    has_a_place = F.col("sys_flag").bitwiseAND(0xC).isin(0, 8)
-    by_queue = rows.where(has_a_place).groupBy("topic", "queue_id")
+    by_queue = rows.where(has_a_place()).groupBy("topic", "queue_id")
     queues = by_queue.agg(
         F.min("queue_offset").alias("min_offset"),
-        F.max(F.col("queue_offset") + places_taken()).alias("next_offset"),
+        F.max(next_in_queue()).alias("next_offset"),
     )
+    store_timestamp = F.col("store_timestamp")
     ends = rows.agg(
         F.min("physical_offset").alias("log_start"),
         F.max(F.col("physical_offset") + F.col("size_bytes")).alias("log_end"),
-        F.max("store_timestamp").alias("clock"),
+        F.coalesce(F.max(F.when(store_timestamp.between(0, LAST_MS), store_timestamp)), F.lit(0)).alias(
+            "clock"
+        ),
     ).where(F.col("log_end").isNotNull())
     log = ends.select(
         F.inline(
@@ -91,12 +107,6 @@ def bounds_of(rows: DataFrame) -> DataFrame:
         )
     )
     return queues.unionAll(log)
-
-
-def places_taken() -> Column:
-    """How many places of its queue a log row takes: one, an inner batch as many as it holds messages (1.14)."""
-    inner_num = F.regexp_extract("properties", "(?:^|\x02)INNER_NUM\x01([0-9]+)", 1).cast("int")
-    return F.when(F.col("sys_flag").bitwiseAND(0x80) != 0, F.coalesce(inner_num, F.lit(1))).otherwise(1)
 
 
 def _log_row(queue_id: int, least: Column, following: Column) -> Column:

@@ -9,7 +9,7 @@ def host_hex(host: str) -> str:
     host  an SQL expression of type string; IPv6 may be written in any way RFC 4291 allows
     """
     address = f"substring_index({host}, ':', -1)"
-    port = f"lpad(hex(CAST({address} AS INT)), 8, '0')"
+    port = f"lpad(hex(try_cast({address} AS BIGINT)), 8, '0')"
     return f"concat(IF(startswith({host}, '['), {_v6_hex(host)}, {_v4_hex(host)}), {port})"
 
 
@@ -18,7 +18,7 @@ def _v4_hex(host: str) -> str:
 
 
 def _v4_groups_hex(address: str) -> str:
-    return f"array_join(transform(split({address}, '[.]'), part -> lpad(hex(CAST(part AS INT)), 2, '0')), '')"
+    return f"array_join(transform(split({address}, '[.]'), part -> lpad(hex(try_cast(part AS INT)), 2, '0')), '')"
 
 
 def _v6_hex(host: str) -> str:

@@ -7,42 +7,108 @@ The lock is a lock on a file, taken by the JVM that commits, because that JVM ou
 commit for a second or two. A lock per process stands in front, since a file lock belongs to the whole JVM.
 """
 
+import logging
+import os
+import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from urllib.parse import unquote, urlparse
+from typing import TypeVar
 
 from pyspark.sql import SparkSession
+from pyspark.util import InheritableThread
 
 from pipelines.store.jvm import jvm
 
+log = logging.getLogger(__name__)
+
 LOCK_FILE = ".commit.lock"
 
-_in_this_process: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-_depth: defaultdict[str, int] = defaultdict(int)
+# A commit of a small append has ended by then; who waits longer wants to know for what.
+SILENT_SECONDS = 3
+
+# One letter is a drive or a name.
+_SCHEME = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(.*)", re.DOTALL)
+
+T = TypeVar("T")
+Directory = tuple[int, int]  # what the file system calls it, however many paths lead to it
+
+_in_this_process: defaultdict[Directory, threading.RLock] = defaultdict(threading.RLock)
+_depth: defaultdict[Directory, int] = defaultdict(int)
 
 
 def local_path(uri: str) -> str | None:
-    """The directory of a store on this machine's file system; None for any other store."""
-    parsed = urlparse(uri)
-    if parsed.scheme == "file":
-        return unquote(parsed.path)
-    return None if parsed.scheme else uri
+    """The directory of a store on this machine's file system; None for any other store.
+
+    As Hadoop reads a URI, not as the web does: %, # and ? are characters of a name like any other.
+    """
+    scheme, rest = _SCHEME.fullmatch(uri).groups()  # type: ignore[union-attr]
+    if scheme is None:
+        return uri
+    if scheme.lower() != "file":
+        return None
+    return re.sub(r"\A//[^/]*", "", rest)
+
+
+def under_lock(spark: SparkSession, uri: str, write: Callable[[], T]) -> T:
+    """The result of `write`, which runs while this thread holds the store's lock; no lock where the store is not local.
+
+    Ctrl-C interrupts Python's main thread, but not what the JVM does for it, which may be a commit. So the main thread
+    has another one hold the lock and write, to the end of the write. Interrupted, it waits for that end; interrupted a
+    second time it does not, and the lock is held until the write has ended or the JVM has.
+
+    Raises what `write` raises, or what interrupted the main thread: before the lock was there nothing has been written.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        with _lock(spark, uri):
+            return write()
+    outcome: Future[T] = Future()
+
+    def hold_and_write() -> None:
+        try:
+            with _lock(spark, uri):
+                if not outcome.set_running_or_notify_cancel():
+                    return
+                result = write()
+        except BaseException as failure:
+            if not outcome.cancelled():
+                outcome.set_exception(failure)
+        else:
+            outcome.set_result(result)
+
+    try:
+        # A daemon: the second Ctrl-C ends the process, and so the JVM and its lock.
+        InheritableThread(target=hold_and_write, name="write", daemon=True).start()
+        wait([outcome])
+    except BaseException:
+        if not outcome.cancel():
+            _wait_for_end(outcome)
+        raise
+    return outcome.result()
+
+
+def _wait_for_end(outcome: "Future[T]") -> None:
+    if wait([outcome], timeout=SILENT_SECONDS).not_done:
+        log.warning("a commit is under way and is waited for; press Ctrl-C again to end without waiting")
+        wait([outcome])
 
 
 @contextmanager
-def writing(spark: SparkSession, uri: str) -> Iterator[None]:
-    """Hold the store's lock; other threads, processes and their JVMs wait. Does nothing where the store is not local."""
-    directory = local_path(uri)
-    if directory is None:
+def _lock(spark: SparkSession, uri: str) -> Iterator[None]:
+    """Hold the store's lock; other threads, processes and their JVMs wait."""
+    path = local_path(uri)
+    if path is None:
         yield
         return
+    status = os.stat(path)
+    directory = (status.st_dev, status.st_ino)
     with _in_this_process[directory]:
         if _depth[directory]:  # this thread holds it already
             yield
             return
-        file = jvm(spark).java.io.RandomAccessFile(f"{directory}/{LOCK_FILE}", "rw")
+        file = jvm(spark).java.io.RandomAccessFile(f"{path}/{LOCK_FILE}", "rw")
         try:
             file.getChannel().lock()
             _depth[directory] += 1

@@ -10,6 +10,22 @@ from schemas import Table
 
 
 @dataclass(frozen=True)
+class Planned:
+    """What a commit will hold: it is compared with that once it is made (see planned.py).
+
+    rows         how many rows it adds; None where only its bounds are known
+    first_offset, last_offset  of an append to the log: where its first and its last row lie, bytes; the last where it is
+                               known
+    next_offset  of an append to the log: where the log ends then, bytes
+    """
+
+    rows: int | None
+    first_offset: int | None = None
+    last_offset: int | None = None
+    next_offset: int | None = None
+
+
+@dataclass(frozen=True)
 class Write:
     """Rows for one table, in one Delta commit, with the number `after` + 1 where commits are numbered.
 
@@ -21,6 +37,7 @@ class Write:
     replace_where  None adds the rows; a predicate puts them in the place of the rows it matches
     key            numbers the commits of this key apart from the rest of the table
     may_lose       another writer may come first and nothing is lost: caches
+    planned        what the commit must hold; None where that is not known before
     """
 
     table: Table
@@ -30,6 +47,7 @@ class Write:
     replace_where: str | None = None
     key: str = ""
     may_lose: bool = False
+    planned: Planned | None = None
 
     @property
     def number(self) -> int | None:

@@ -1,70 +1,147 @@
-"""Progress: how far a follower of the log has come."""
+"""Progress: how far a follower of the log has come.
 
-from collections.abc import Mapping
-from functools import reduce
+A row of `progress` speaks of something else: a table has what the log gave it up to an append. So the row names the table
+and the log it was written about, and counts only while both are still the same: the table (its id) at the same or a later
+commit, the log with the very commit it had then. A table that was made again, and a copy whose tables are of different
+times, have rows that do not count. Then the table is written again from the log, and readers use the log meanwhile.
 
-from pyspark.sql import DataFrame
+Rows of a derived table after the append that its progress proves do not count either. A run that was cut short has left
+them, or the log has lost the appends they are of; the next dispatch puts others in their place.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
+from pipelines.store.errors import StoreError
 from pipelines.store.plan import Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
 
-def remembered(at: Snapshot, table: Table) -> int:
-    """An append of the log up to which a derived table has followed; it may be further on.
+@dataclass(frozen=True)
+class Followed:
+    """How far a derived table has followed the log.
 
-    For those who read the table's rows up to it and the log's behind it, and want to know without asking the rows. What a
-    run wrote that ended before it recorded its progress is read from the log, until the next run.
+    append_seq  the last append whose rows are all there; -1 before the first
+    is_exact    the table is known to have no rows of later appends
+    is_void     the table does not have what its row of `progress` says it has
     """
-    known = read_progress(at).get(table.name)
-    return covered(at, table) if known is None else known
+
+    append_seq: int
+    is_exact: bool
+    is_void: bool = False
 
 
 def covered(at: Snapshot, table: Table) -> int:
     """The last append of the log that a derived table has followed; -1 before the first."""
-    return covered_by_each(at)[table.name]
+    return followed_by(at, table).append_seq
 
 
-def covered_by_each(at: Snapshot) -> Mapping[str, int]:
-    """The last append of the log that each derived table has followed, by its name; -1 before the first.
-
-    The greater of what `progress` remembers and what the table's rows say: an append may give it no rows, and a run may
-    end before it records its progress. Rows are asked only where there is something left to follow, all in one query.
-    """
-    # Progress is pinned before the tables: a cache may be behind them, never ahead.
-    return at.once("covered", (PROGRESS, *DERIVED, COMMITLOG), lambda: _covered_by_each(at))
+def followed_rows(at: Snapshot, table: Table) -> DataFrame:
+    """The rows of a derived table that count: those of appends it has followed."""
+    followed, rows = followed_by(at, table), at.read(table)
+    if followed.append_seq < 0:
+        return rows.limit(0)
+    return rows if followed.is_exact else rows.where(F.col("append_seq") <= followed.append_seq)
 
 
-def _covered_by_each(at: Snapshot) -> Mapping[str, int]:
-    known = read_progress(at)
-    followed = {table.name: known.get(table.name, -1) for table in DERIVED}
-    behind = [table for table in DERIVED if followed[table.name] < at.number(COMMITLOG)]
-    if behind:
-        # The log grows more often than these tables, and what their rows say stays true.
-        of_rows = at.once("greatest", DERIVED, lambda: _greatest_of_each(at))
-        followed.update({table.name: max(followed[table.name], of_rows[table.name]) for table in behind})
-    return followed
+def followed_by(at: Snapshot, table: Table) -> Followed:
+    """How far a derived table has followed the log."""
+    # Progress is pinned before the table: it may be older than that, never newer.
+    return at.once("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
 
 
-def _greatest_of_each(at: Snapshot) -> Mapping[str, int]:
-    """The last append that the rows of each derived table are of; -1 without rows."""
+def expect_intact(at: Snapshot, table: Table) -> None:
+    """Raises StoreError where a derived table has lost what it had: readers that keep their place must wait."""
+    if followed_by(at, table).is_void:
+        raise StoreError(
+            f"{table.name} does not have the rows that were dispatched to it: it was made again, or copied at another "
+            f"time than the log; run `commitlake dispatch --store {at.store.uri}`, then this again"
+        )
 
-    def greatest(table: Table) -> DataFrame:
-        return at.read(table).select(F.lit(table.name), F.coalesce(F.max("append_seq"), F.lit(-1)))
 
-    # A row a table.
-    return dict(tuple(row) for row in reduce(DataFrame.unionAll, map(greatest, DERIVED)).collect())
+def greatest_append(at: Snapshot, table: Table) -> int:
+    """The last append that rows of a derived table are of; -1 without rows."""
+    return at.once("greatest", (table,), lambda: _greatest_append(at, table))
+
+
+def _followed(at: Snapshot, table: Table) -> Followed:
+    row = next((row for row in at.rows(PROGRESS) if row.follower == table.name), None)
+    last_append = at.number(COMMITLOG)
+    if row is None or row.log_id is None:
+        # Nothing is said of the table, or it was said by a version of this project that gave no proof: its rows say it.
+        greatest = greatest_append(at, table)
+        is_ahead = greatest > last_append or (row is not None and row.append_seq > last_append)
+        return Followed(-1, at.is_empty(table), is_void=True) if is_ahead else Followed(greatest, True)
+    is_proven = (
+        row.follower in _proven(at)
+        and row.table_id == at.table_id(table)
+        and row.table_number <= at.number(table)
+    )
+    if not is_proven:
+        return Followed(-1, at.is_empty(table), is_void=True)
+    # The log may have been pinned before the row was written.
+    is_exact = row.append_seq <= last_append and row.table_number == at.number(table)
+    return Followed(min(row.append_seq, last_append), is_exact)
+
+
+def _greatest_append(at: Snapshot, table: Table) -> int:
+    told = at.greatest_by_statistics(table, "append_seq")
+    if told is None:
+        found = at.read(table).agg(F.max("append_seq")).first()
+        told = found[0] if found is not None else None
+    return -1 if told is None else int(told)
 
 
 def read_progress(at: Snapshot) -> dict[str, int]:
-    """What is remembered of every follower; a row each."""
-    return {row.follower: row.append_seq for row in at.rows(PROGRESS)}
+    """What is remembered of every follower of this very log; a row each."""
+    return {follower: row.append_seq for follower, row in _proven(at).items()}
 
 
-def progress_write(at: Snapshot, followed: Mapping[str, int]) -> Write:
-    """Remember how far followers have come; losing the race is fine, their rows say it too."""
-    rows = sorted({**read_progress(at), **followed}.items())
+def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[Write] = ()) -> Write:
+    """Remember how far followers have come; losing the race is fine, their rows say it too.
+
+    writes  of the same plan, made before this one
+    """
+    log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
+    numbers = {write.table.name: write.number for write in writes}
+    kept, proven = {row.follower: row for row in at.rows(PROGRESS)}, _proven(at)
+    rows = []
+    for follower in sorted({*kept, *followed}):
+        if follower in followed:
+            table = next((table for table in DERIVED if table.name == follower), None)
+            of_table: tuple[str | None, int | None] = (None, None)
+            if table is not None:
+                of_table = (at.table_id(table), numbers.get(follower, at.number(table)))
+            rows.append((follower, followed[follower], *of_table, *log))
+            continue
+        row = kept[follower]
+        # Said of the log as it is now, so that the proof outlives the commits that Delta cleans up. A row that does not
+        # count stays as it is: it tells that its table must be written again.
+        is_older = follower in proven and row.log_version < log[1]
+        of_log = log if is_older else (row.log_id, row.log_version, row.log_commit)
+        rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log))
     return at.replace(
         PROGRESS, at.store.spark.createDataFrame(rows, PROGRESS.columns).coalesce(1), may_lose=True
     )
+
+
+def _proven(at: Snapshot) -> Mapping[str, Row]:
+    """Those rows of progress, by follower, that were written about the log as it is, or as it was earlier."""
+    return at.once("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
+
+
+def _of_this_log(at: Snapshot) -> Mapping[str, Row]:
+    log_id, found = at.table_id(COMMITLOG), dict[int, str | None]()
+    proven = {}
+    for row in at.rows(PROGRESS):
+        if row.log_id != log_id:
+            continue
+        if row.log_version not in found:
+            found[row.log_version] = at.commit_id(COMMITLOG, row.log_version)
+        if found[row.log_version] == row.log_commit:
+            proven[row.follower] = row
+    return proven

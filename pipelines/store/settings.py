@@ -160,6 +160,9 @@ SETTINGS: Mapping[str, Setting] = {
     "enablePropertyFilter": Setting(True, "whether SQL92 subscriptions are allowed", true_or_false),
     "slaveReadEnable": Setting(False, "whether consumers may read from a replica", true_or_false),
     "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1)),
+    "clockAheadMaxSec": Setting(
+        86_400, "how far --now of a put may be ahead of the log's last message; 0: no limit", whole_number(0)
+    ),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 

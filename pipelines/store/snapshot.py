@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.store.delta import DeltaSnapshot
-from pipelines.store.plan import Write
-from schemas import Table
+from pipelines.store.delta import DeltaSnapshot, ListedFile
+from pipelines.store.errors import TableMissing
+from pipelines.store.plan import Planned, Write
+from schemas import DERIVED, PROGRESS, Table
 
 if TYPE_CHECKING:
     from pipelines.store.store import Store
@@ -49,6 +50,18 @@ class Snapshot:
         """The last commit number of the table (or of one key of it); -1 before the first commit."""
         return self._pin(table).number(app_id(table, key))
 
+    def table_property(self, table: Table, name: str) -> str | None:
+        """A property of the table, as `delta.appendOnly`; None where it is not set."""
+        return self._pin(table).table_property(name)
+
+    def table_id(self, table: Table) -> str:
+        """Delta's id of the table: one that is made again has another."""
+        return self._pin(table).table_id
+
+    def commit_id(self, table: Table, version: int) -> str | None:
+        """Delta's id of one commit of the table; None where the table has no such commit, or none any more."""
+        return self.store.delta(table).commit_id(version)
+
     def will_write(self, *tables: Table) -> None:
         """Pin tables that are about to be committed to; what Delta then asks of their logs is found out from now on.
 
@@ -77,7 +90,7 @@ class Snapshot:
                 values = tuple(file.partition[name] for name in table.partition_by)
                 by_partition.setdefault(values, []).append(f"{self.store.path(table)}/{file.name}")
         if listed is None or len(by_partition) > PARTITIONS_READ:
-            rows = self.read(table)
+            rows = _with_all_columns(table, self.read(table))
             for name, value in where.items():
                 rows = rows.where(F.col(name) == value)
             return rows
@@ -96,12 +109,24 @@ class Snapshot:
         """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON), …"""
         return self._pin(table).files(self.store.spark)
 
+    def listed_files(self, table: Table) -> list[ListedFile] | None:
+        """The same without a query, where they are few; else None."""
+        return self._pin(table).listed_files()
+
+    def log_files(self, table: Table, since: int) -> list[tuple[str, int]]:
+        """Delta's log, as far as the pinned version is read from it, and the commits from `since`: names and lengths."""
+        return self.store.delta(table).log_files(self._pin(table), since)
+
     def file_count(self, table: Table) -> int:
         return self._pin(table).file_count
 
     def is_empty(self, table: Table) -> bool:
         """Whether the table is known to have no rows, without a query."""
         return self._pin(table).is_empty
+
+    def greatest_by_statistics(self, table: Table, column: str) -> int | None:
+        """The greatest value of a column of numbers, by its files' statistics; -1 without rows, None where unknown."""
+        return self._pin(table).greatest(column)
 
     def once(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
         """What follows from these versions of tables and nothing else: found out once, for other snapshots too.
@@ -116,9 +141,17 @@ class Snapshot:
             _found[place] = versions, found
         return cast(T, found)
 
-    def append(self, table: Table, rows: DataFrame, key: str = "", may_lose: bool = False) -> Write:
+    def append(
+        self,
+        table: Table,
+        rows: DataFrame,
+        key: str = "",
+        may_lose: bool = False,
+        planned: Planned | None = None,
+    ) -> Write:
         """A write that adds rows, valid only while this snapshot's number of the table is the newest."""
-        return Write(table, rows, self.number(table, key), self.version(table), None, key, may_lose)
+        number, version = self.number(table, key), self.version(table)
+        return Write(table, rows, number, version, None, key, may_lose, planned)
 
     def note(self, table: Table, rows: DataFrame) -> Write:
         """A write that adds rows to a table from which nothing is planned: no other writer can be in its way."""
@@ -131,15 +164,36 @@ class Snapshot:
         where: str = "true",
         key: str = "",
         may_lose: bool = False,
+        planned: Planned | None = None,
     ) -> Write:
         """A write that puts `rows` in the place of those that match `where` (all, unless said)."""
         number, version = self.number(table, key), self.version(table)
-        return Write(table, rows, number, version, where, key, may_lose)
+        return Write(table, rows, number, version, where, key, may_lose, planned)
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:
-            self._pinned[table.name] = self.store.delta(table).newest()
+            if table in DERIVED:
+                self._pin(PROGRESS)  # it speaks of the table, so it may be older than that, never newer
+            found = self.store.delta(table).newest()
+            if not found.exists:
+                remedy = (
+                    "`commitlake dispatch` makes it again from the log"
+                    if table in (*DERIVED, PROGRESS)
+                    else "if a newer version has added it, `commitlake validate` makes it; else a backup has it"
+                )
+                raise TableMissing(f"the store at {self.store.uri} has no table {table.name}: {remedy}")
+            self._pinned[table.name] = found
         return self._pinned[table.name]
+
+
+def _with_all_columns(table: Table, rows: DataFrame) -> DataFrame:
+    """Rows of a table that was made before some of its columns were thought of: these are null."""
+    missing = {
+        field.name: F.lit(None).cast(field.dataType)
+        for field in table.columns
+        if field.name not in rows.columns
+    }
+    return rows.withColumns(missing) if missing else rows
 
 
 def app_id(table: Table, key: str = "") -> str:

@@ -1,17 +1,17 @@
 """Store: all the tables under one directory."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from urllib.parse import urlparse
 
 from delta.tables import DeltaTable as DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.store.delta import DeltaTable, is_delta_table
 from pipelines.store.errors import BadInput
-from pipelines.store.jvm import hadoop_path, jvm
-from pipelines.store.lock import local_path, writing
+from pipelines.store.jvm import default_scheme, hadoop_path, jvm
+from pipelines.store.lock import local_path, under_lock
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import VIEWS, read_view
@@ -26,6 +26,9 @@ PLAIN_DELTA = {
 # Small commits are many, and the one that writes a checkpoint takes two seconds instead of a third of one (Delta's own
 # interval is 10). A reader replays at most so many files of the transaction log, which sixty have not slowed measurably.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
+
+# What a backup notes in its directory about itself.
+BACKUP_FILE = "_backup.json"
 
 _TABLES_BY_NAME = {table.name: table for table in TABLES}
 
@@ -42,13 +45,14 @@ class Store:
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self.spark = spark
-        self.uri = absolute(uri)
+        self.uri = absolute(spark, uri)
 
     @classmethod
     def open(cls, spark: SparkSession, uri: str) -> "Store":
-        """A store that exists. Raises BadInput where there is none."""
+        """A store that exists. Raises BadInput where there is none, or a backup that is not complete."""
         store = cls(spark, uri)
         if not store.exists():
+            store._expect_no_backup()
             raise BadInput(f"no store at {store.uri}: create it with `commitlake create_store --store {uri}`")
         return store
 
@@ -61,6 +65,7 @@ class Store:
         """
         given = Settings.of(settings or {}).given  # without passwords
         store = cls(spark, uri)
+        store._expect_no_backup()
         store.make_tables()
         store._record_settings(given)
         return store
@@ -69,6 +74,15 @@ class Store:
         """Whether the store was made: its settings are recorded last."""
         path = self.path(STORE_SETTINGS)
         return is_delta_table(self.spark, path) and self.snapshot().number(STORE_SETTINGS) >= 0
+
+    def _expect_no_backup(self) -> None:
+        """Of a directory that is no store: raises BadInput where it is to become one by a backup."""
+        note, files = hadoop_path(self.spark, self.path_of(BACKUP_FILE))
+        if files.exists(note):
+            raise BadInput(
+                f"the backup at {self.uri} is not complete: run `commitlake backup --to {self.uri}` of the store again, "
+                "then it can be opened"
+            )
 
     def path(self, table: Table) -> str:
         return f"{self.uri}/{table.name}"
@@ -111,9 +125,30 @@ class Store:
         local = local_path(self.uri)
         if local is not None:
             jvm(self.spark).java.io.File(local).mkdirs()  # the lock file lies in it
-        with writing(self.spark, self.uri), ThreadPoolExecutor(max_workers=4) as pool:
-            missing = [table for table in TABLES if not is_delta_table(self.spark, self.path(table))]
+        under_lock(self.spark, self.uri, self._make_missing_tables)
+
+    def _make_missing_tables(self, tables: Sequence[Table] = TABLES) -> None:
+        with ThreadPoolExecutor(max_workers=4) as pool:
+            missing = [table for table in tables if not is_delta_table(self.spark, self.path(table))]
             list(pool.map(self._make_table, missing))
+
+    def make_table(self, table: Table) -> None:
+        """Make one table where it is not there: of a store that an earlier version made."""
+        if not is_delta_table(self.spark, self.path(table)):
+            under_lock(self.spark, self.uri, lambda: self._make_missing_tables((table,)))
+
+    def _clear_unfinished(self, table: Table) -> None:
+        """Remove the log without a commit that a run leaves that was killed while it made the table: Delta refuses to."""
+        target, files = hadoop_path(self.spark, f"{self.path(table)}/_delta_log")
+        if not files.exists(target):
+            return
+        # Under the lock nobody else makes it; without one, a commit that comes now must survive.
+        is_alone = local_path(self.uri) is not None
+        if not is_alone:
+            for status in files.listStatus(target):
+                if status.isDirectory() or status.getPath().getName().endswith(".tmp"):
+                    files.delete(status.getPath(), False)
+        files.delete(target, is_alone)
 
     def _make_table(self, table: Table) -> None:
         builder = (
@@ -128,7 +163,13 @@ class Store:
             properties["delta.dataSkippingStatsColumns"] = ",".join(table.statistics)
         for name, value in properties.items():
             builder = builder.property(name, value)
-        builder.execute()
+        try:
+            self._clear_unfinished(table)
+            builder.execute()
+        except Exception:
+            # Another run made it just now, the same.
+            if not is_delta_table(self.spark, self.path(table)):
+                raise
 
     def _record_settings(self, given: Mapping[str, str]) -> None:
         from pipelines.store.commit import commit  # commit knows stores, not the other way round
@@ -141,11 +182,11 @@ class Store:
         )
 
 
-def absolute(uri: str) -> str:
-    """The store's location, with a scheme, so that a job and its executors mean the same place from any directory."""
-    from pathlib import Path
-
-    parsed = urlparse(uri)
-    if parsed.scheme and len(parsed.scheme) > 1:
+def absolute(spark: SparkSession, uri: str) -> str:
+    """The store's location, so that a job and its executors mean the same place from any directory."""
+    local = local_path(uri)
+    if local is None:
         return uri.rstrip("/")
-    return Path(uri).absolute().as_posix().rstrip("/")
+    path = os.path.abspath(local)
+    # Where Spark takes a plain path for one of HDFS, a local one has to say that it is local.
+    return path if default_scheme(spark) == "file" else f"file:{path}"

@@ -175,6 +175,14 @@ def topic_made_on_the_fly(name: str, default_topic: TopicConfig) -> TopicConfig:
     )
 
 
+def no_queues_complaint(config: TopicConfig) -> str:
+    """Why nothing can be put to a topic without queues that are written; an imported one may have none."""
+    return (
+        f"topic {config.topic} has no queue that is written (write_queue_nums {config.write_queue_nums}); give it some with "
+        "`topics update --write-queues`, or create it with some"
+    )
+
+
 def permission(text: str) -> int:
     """The bits of a permission given as letters or as a number.
 
@@ -274,6 +282,25 @@ def plan_make_topics(at: Snapshot, configs: Iterable[TopicConfig]) -> Plan:
     """Add those of the topics that are not there: another put may have made one since."""
     made = {config.topic: config for config in configs}
     return _plan_topics(at, lambda topics: {**made, **topics})
+
+
+def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
+    """A group's retry topic with at least N queues, and its topic of dead letters.
+
+    docs/rocketmq/delay-retry-transaction.md 4.3-5 and 11. The retry topic never loses a queue: messages may lie in it.
+    """
+    retry, dead_letters = f"{RETRY_PREFIX}{group}", f"{DEAD_LETTER_PREFIX}{group}"
+
+    def change(topics: Topics) -> Topics:
+        known = topics.get(retry, TopicConfig(retry, retry_queues, retry_queues))
+        raised = replace(
+            known,
+            read_queue_nums=max(known.read_queue_nums, retry_queues),
+            write_queue_nums=max(known.write_queue_nums, retry_queues),
+        )
+        return {dead_letters: TopicConfig(dead_letters, 1, 1), **topics, retry: raised}
+
+    return _plan_topics(at, change)
 
 
 def _plan_topics(at: Snapshot, change: Callable[[Topics], Topics]) -> Plan:

@@ -1,9 +1,12 @@
 """Keeping a table's files few and its directory clean. No row changes."""
 
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.store.delta import is_conflict
 from pipelines.store.jvm import hadoop_path
-from pipelines.store.lock import writing
+from pipelines.store.lock import under_lock
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from schemas import Table
 
@@ -35,11 +38,18 @@ def pack(store: Store, table: Table, dry_run: bool = False) -> int:
     session = store.spark.newSession()
     session.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_FILE_BYTES))
     session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(PACKED_FILE_BYTES))
-    with writing(store.spark, store.uri):
-        metrics = (
-            session.sql(f"OPTIMIZE delta.`{store.path(table)}`").select("metrics.numFilesRemoved").first()
-        )
+    try:
+        metrics = under_lock(store.spark, store.uri, lambda: _optimize(session, store.path(table)))
+    except Exception as failure:
+        # Another run has packed these files, or is about to.
+        if not is_conflict(failure):
+            raise
+        return 0
     return int(metrics[0]) if metrics is not None else 0
+
+
+def _optimize(session: SparkSession, path: str) -> Row | None:
+    return session.sql(f"OPTIMIZE {delta_table(path)}").select("metrics.numFilesRemoved").first()
 
 
 def vacuum(store: Store, table: Table, dry_run: bool, now_ms: int) -> int:
@@ -50,13 +60,18 @@ def vacuum(store: Store, table: Table, dry_run: bool, now_ms: int) -> int:
     path = store.path(table)
     if now_ms - store.delta(table).first_commit_ms() < KEPT_HOURS * 3_600_000:
         return 0
+    statement = f"VACUUM {delta_table(path)} RETAIN {KEPT_HOURS} HOURS"
     if dry_run:
-        leftovers = store.spark.sql(f"VACUUM delta.`{path}` RETAIN {KEPT_HOURS} HOURS DRY RUN").collect()
+        leftovers = store.spark.sql(f"{statement} DRY RUN").collect()
         return sum(_length(store, row[0]) for row in leftovers)
-    before = _length(store, path)
-    with writing(store.spark, store.uri):
-        store.spark.sql(f"VACUUM delta.`{path}` RETAIN {KEPT_HOURS} HOURS")
-    return max(0, before - _length(store, path))
+    before = _data_length(store, path)
+    under_lock(store.spark, store.uri, lambda: store.spark.sql(statement))
+    return max(0, before - _data_length(store, path))
+
+
+def _data_length(store: Store, path: str) -> int:
+    """Bytes of a table without its Delta log, to which VACUUM itself adds."""
+    return _length(store, path) - _length(store, f"{path}/_delta_log")
 
 
 def _length(store: Store, path: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame
 
 from pipelines.store.host_text import host_hex
+from pipelines.store.times import timestamp_sql
 from pipelines.store.topics import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
@@ -138,8 +139,8 @@ SELECT
     coalesce(filter(split(properties['KEYS'], ' '), word -> word <> ''), array()) AS keys,
     concat({host_hex("store_host")}, lpad(hex(physical_offset), 16, '0')) AS message_id,
     properties['UNIQ_KEY'] AS unique_key,
-    timestamp_millis(store_timestamp) AS store_time,
-    timestamp_millis(born_timestamp) AS born_time,
+    {timestamp_sql("store_timestamp")} AS store_time,
+    {timestamp_sql("born_timestamp")} AS born_time,
     IF(sys_flag & 1 = 0, try_validate_utf8(CAST(body AS STRING)), NULL) AS body_text
 FROM (
     SELECT
@@ -161,29 +162,33 @@ def _property_sql(name: str) -> str:
 
 
 _CANCELS, _UNIQUE_KEY = _property_sql("TIMER_DEL_UNIQKEY"), _property_sql("UNIQ_KEY")
+_REAL_TOPIC = _property_sql("REAL_TOPIC")
+_ROLL_TIMES = f"try_cast({_property_sql('TIMER_ROLL_TIMES')} AS INT)"
 
-# What an imported broker had already settled is below its floors, or back in its topic since it was due; a timer may
-# be cancelled in its slot, and its cancel is never delivered. Beyond the floors a half is settled by a commit
-# row that names it and by op marks that list its queue offset. A delayed row on its way to the half topic is
-# dropped when due.
+# What an imported broker had already settled is below its floors, back in its topic since it was due, or put back into
+# the timer; a timer may be cancelled in its slot (by a bare key before RocketMQ 5.3.2), and its cancel is never
+# delivered. Beyond the floors a half is settled by a commit row that names it and by op marks that list its queue offset.
+# A delayed row on its way to the half topic is dropped when due.
 SCHEDULED_MESSAGES = View(
     "scheduled_messages",
     "Delayed and timed messages that wait: parked and not settled by a later row, a cancel or an imported broker.",
     f"""
 SELECT
     IF(parked.topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
-    timestamp_millis(due_ms) AS due_time,
+    {timestamp_sql("due_ms")} AS due_time,
     {_REAL_PLACE.strip()}
     parked.*
 FROM {{messages}} AS parked
 LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} AS log WHERE claim = 'settle') AS settled
     ON settled.source_offset = parked.physical_offset
 LEFT ANTI JOIN (
-    SELECT {_CANCELS} AS cancels, due_ms AS slot FROM {{commitlog}} AS log
+    SELECT {_CANCELS} AS cancels, due_ms AS slot, startswith(append_id, 'import:') AS may_be_bare FROM {{commitlog}} AS log
     WHERE topic = '{TIMER_TOPIC}' AND {_CANCELS} IS NOT NULL
 ) AS cancel
     ON parked.topic = '{TIMER_TOPIC}' AND cancel.slot = parked.due_ms
    AND (cancel.cancels = concat(properties['REAL_TOPIC'], '+', properties['UNIQ_KEY'])
+        OR cancel.may_be_bare AND startswith(parked.append_id, 'import:')
+           AND cancel.cancels = properties['UNIQ_KEY']
         OR properties['TIMER_DEL_UNIQKEY'] IS NOT NULL AND cancel.cancels = properties['TIMER_DEL_UNIQKEY'])
 LEFT ANTI JOIN (
     SELECT topic AS back_topic, {_UNIQUE_KEY} AS back_key, physical_offset AS back_offset,
@@ -194,8 +199,19 @@ LEFT ANTI JOIN (
     ON startswith(parked.append_id, 'import:')
    AND back.back_topic = properties['REAL_TOPIC'] AND back.back_key = properties['UNIQ_KEY']
    AND back.back_offset > parked.physical_offset AND back.back_timestamp >= parked.due_ms
+LEFT ANTI JOIN (
+    SELECT due_ms AS slot, {_REAL_TOPIC} AS rolled_topic, {_UNIQUE_KEY} AS rolled_key, physical_offset AS rolled_offset,
+           {_ROLL_TIMES} AS roll_times
+    FROM {{commitlog}} AS log
+    WHERE startswith(append_id, 'import:') AND topic = '{TIMER_TOPIC}' AND {_ROLL_TIMES} > 0
+) AS rolled
+    ON parked.topic = '{TIMER_TOPIC}' AND startswith(parked.append_id, 'import:')
+   AND rolled.slot = parked.due_ms
+   AND rolled.rolled_topic = properties['REAL_TOPIC'] AND rolled.rolled_key = properties['UNIQ_KEY']
+   AND rolled.rolled_offset > parked.physical_offset
+   AND rolled.roll_times > coalesce(try_cast(properties['TIMER_ROLL_TIMES'] AS INT), 0)
 LEFT JOIN {{floors}} AS level
-    ON parked.topic = '{SCHEDULE_TOPIC}' AND level.follower = concat('schedule:', parked.queue_id + 1)
+    ON parked.topic = '{SCHEDULE_TOPIC}' AND level.follower = concat('schedule:', CAST(parked.queue_id AS BIGINT) + 1)
 WHERE parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')
   AND due_ms IS NOT NULL
   AND coalesce(properties['REAL_TOPIC'], '') <> '{HALF_TOPIC}'
@@ -204,7 +220,7 @@ WHERE parked.topic IN ('{SCHEDULE_TOPIC}', '{TIMER_TOPIC}')
       parked.topic = '{TIMER_TOPIC}'
       AND queue_offset <
           coalesce((SELECT max(position) FROM {{floors}} AS floor WHERE follower = 'timer:queue_offset'), 0)
-      AND CAST(properties['TIMER_OUT_MS'] AS BIGINT) <
+      AND try_cast(properties['TIMER_OUT_MS'] AS BIGINT) <
           coalesce((SELECT max(position) FROM {{floors}} AS floor WHERE follower = 'timer:read_time_ms'), 0))
 """,
 )
@@ -214,7 +230,7 @@ HALF_MESSAGES = View(
     "Half messages whose transaction is neither committed, rolled back nor given up.",
     f"""
 SELECT
-    timestamp_millis(due_ms) AS due_time,
+    {timestamp_sql("due_ms")} AS due_time,
     {_REAL_PLACE.strip()}
     properties['PGROUP'] AS producer_group,
     coalesce(try_cast(properties['TRANSACTION_CHECK_TIMES'] AS INT), 0) AS check_times,
@@ -269,7 +285,7 @@ TOPIC_STATUS = View(
     """
 WITH entries AS (
     SELECT topic, queue_id,
-           max(queue_offset) + 1 AS next_offset,
+           try_add(max(queue_offset), 1L) AS next_offset,
            max_by(store_timestamp, queue_offset) AS last_store_timestamp
     FROM {consume_queue} AS entry
     GROUP BY topic, queue_id
@@ -278,9 +294,7 @@ waiting AS (
     SELECT topic, queue_id, min(queue_offset) AS next_offset
     FROM {commitlog} AS log
     WHERE sys_flag & 12 IN (0, 8)
-      AND append_seq > coalesce(greatest(
-          (SELECT max(append_seq) FROM {consume_queue} AS entry),
-          (SELECT max(append_seq) FROM {progress} AS follower WHERE follower = 'consume_queue')), -1)
+      AND append_seq > coalesce((SELECT max(append_seq) FROM {consume_queue} AS entry), -1)
     GROUP BY topic, queue_id
 ),
 bounds AS (
@@ -302,7 +316,9 @@ SELECT
     queues.queue_id,
     greatest(coalesce(bounds.min_offset, 0), 0) AS min_offset,
     coalesce(entries.next_offset, waiting.next_offset, bounds.next_offset, 0) AS max_offset,
-    timestamp_millis(entries.last_store_timestamp) AS last_updated
+    """
+    + timestamp_sql("entries.last_store_timestamp")
+    + """ AS last_updated
 FROM queues
 LEFT JOIN bounds ON bounds.topic = queues.topic AND bounds.queue_id = queues.queue_id
 LEFT JOIN entries ON entries.topic = queues.topic AND entries.queue_id = queues.queue_id
@@ -335,7 +351,8 @@ SELECT
     read_queues.queue_id,
     coalesce(status.max_offset, 0) AS max_offset,
     coalesce(committed.next_offset, 0) AS next_offset,
-    coalesce(status.max_offset, 0) - coalesce(committed.next_offset, 0) AS lag
+    greatest(coalesce(
+        try_subtract(coalesce(status.max_offset, 0), coalesce(committed.next_offset, 0)), 9223372036854775807), 0) AS lag
 FROM read_queues
 LEFT JOIN committed
     ON committed.`group` = read_queues.`group`
@@ -360,7 +377,9 @@ SELECT
     queue_id,
     queue_offset,
     store_time,
-    timestamp_millis(due_ms) AS due_time,
+    """
+    + timestamp_sql("due_ms")
+    + """ AS due_time,
     reconsume_times,
     message_id,
     unique_key

@@ -15,6 +15,7 @@ from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import property_pair
 from pipelines.log.message import Message, StoredMessage, message_columns, messages_of
+from pipelines.log.park import immunity_seconds, parked_messages
 from pipelines.log.properties import property_value, without
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
@@ -43,7 +44,9 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     remembered = read_progress(at)
     seen_appends, seen_clock = remembered.get(SEEN_APPENDS, -1), remembered.get(SEEN_CLOCK, -(2**62))
     is_new = (F.col("append_seq") > seen_appends) | (F.col("due_ms") > seen_clock)
-    due = halves(at, is_new & (F.col("due_ms") < now_ms))
+    due = halves(at, is_new & (F.col("due_ms") < now_ms)).unionByName(
+        _born_in_the_future(at, now_ms, seen_appends)
+    )
     if read_head(at).last_store_timestamp > now_ms or seen_clock > now_ms:
         due = halves(at, F.lit(True))  # the clock went back: some may be born in the future
     candidates = due.select(
@@ -65,17 +68,21 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
             "born_timestamp",
             "due_ms",
             property_value(F.col("properties"), CHECK_TIMES).try_cast("int").alias("times"),
+            immunity_seconds(F.col("properties")).isNotNull().alias("is_immune"),
         )
     )
     waiting = unclaimed(at, candidates, spans).drop("segment").join(slim, "source_offset")
     if has_imports(at):
         waiting = waiting.join(settled_before_import(at, waiting), "source_offset", "left_anti")
-    age = F.lit(now_ms) - F.col("born_timestamp")
+    # Compared and not subtracted: an imported half may be born at any 64 bits.
+    born = F.col("born_timestamp")
     is_old = (F.coalesce("times", F.lit(0)) >= settings["transactionCheckMax"]) | (
-        age > settings["fileReservedTime"] * HOUR_MS
+        born < now_ms - settings["fileReservedTime"] * HOUR_MS
     )
-    is_asked = (F.col("due_ms") < now_ms) | (age <= -1)
-    is_ready = (F.col("store_timestamp") < now_ms) & (is_old | is_asked)
+    is_asked = (F.col("due_ms") < now_ms) | ((born > now_ms) & ~F.col("is_immune"))
+    # What this run has put back waits for the next.
+    is_there = (F.col("store_timestamp") < now_ms) & (F.col("append_id") != run_id)
+    is_ready = is_there & (is_old | is_asked)
     decided = waiting.select(
         "source_offset",
         "claim",
@@ -83,18 +90,20 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
         F.when(is_ready, F.when(is_old, DISCARD).otherwise(CHECK)).alias("purpose"),
         F.coalesce("times", F.lit(0)).alias("times"),
         "append_seq",
-        (F.col("due_ms") < now_ms).alias("is_due"),
+        is_asked.alias("is_asked"),
     ).toArrow()
     ready = decided.filter(decided.column("purpose").is_valid()).sort_by("order")
-    chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_due"])
+    chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_asked"])
     planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
     if not planned.writes:
         return Plan((), nothing)
     writes = list(planned.writes)
     more = ready.num_rows > limit
     if not more:
-        # What is due and waits for the next run must be looked at again.
-        left = decided.filter(pa.compute.and_(decided.column("is_due"), decided.column("purpose").is_null()))
+        # What is to be asked about and waits for the next run must be looked at again.
+        left = decided.filter(
+            pa.compute.and_(decided.column("is_asked"), decided.column("purpose").is_null())
+        )
         first_left = pa.compute.min(left.column("append_seq")).as_py()
         covered = at.number(COMMITLOG) if first_left is None else min(at.number(COMMITLOG), first_left - 1)
         writes.append(progress_write(at, {SEEN_APPENDS: covered, SEEN_CLOCK: now_ms}))
@@ -102,6 +111,15 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     return Plan(
         tuple(writes), {"checked": counts.get(CHECK, 0), "discarded": counts.get(DISCARD, 0), "more": more}
     )
+
+
+def _born_in_the_future(at: Snapshot, now_ms: int, seen_appends: int) -> DataFrame:
+    """Halves of the appends after one, born later than now and not due, with the columns of `parked`."""
+    is_such = (
+        (F.col("topic") == HALF_TOPIC) & (F.col("born_timestamp") > now_ms) & (F.col("due_ms") >= now_ms)
+    )
+    log = at.read(COMMITLOG).where(F.col("append_seq") > seen_appends)
+    return parked_messages(log.where(is_such))
 
 
 def checked_copies(rows: DataFrame) -> DataFrame:

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, kept_body_bytes, plan_copies
 from pipelines.log.encode import BORN_HOST_IPV6, STORE_HOST_IPV6, TRANSACTION_BITS
-from pipelines.log.park import immunity_seconds, real_place
+from pipelines.log.park import immunity_ms, immunity_seconds, real_place
 from pipelines.log.properties import property_value
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.times import FARTHEST_MS
 from pipelines.store.topics import HALF_TOPIC, OP_TOPIC
 from pipelines.transaction.halves import (
     COMMIT,
@@ -50,12 +51,13 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
     """
     properties = F.col("properties")
     limit_ms = F.greatest(
-        immunity_seconds(properties).try_cast("long") * 1000, F.lit(at.store.settings["transactionTimeOut"])
+        immunity_ms(immunity_seconds(properties)),
+        F.lit(min(at.store.settings["transactionTimeOut"], FARTHEST_MS)).cast("long"),
     )
     is_late = (
         ~F.col("from_check")
         & immunity_seconds(properties).isNotNull()
-        & (now_ms - F.col("born_timestamp") > limit_ms)
+        & (F.col("born_timestamp") < now_ms - limit_ms)
     )
     group = property_value(properties, "PGROUP")
     wrong = F.coalesce(

@@ -82,3 +82,23 @@ def test_a_short_timer_checkpoint_is_refused(config: Path):
     (config / "timercheck").write_bytes(b"\0" * 10)
     with pytest.raises(BadInput, match="timercheck has 10 bytes"):
         read(config)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("topics.json", '{"topicConfigTable":{"T":{"readQueueNums":4294967296}}}'),
+        ("topics.json", '{"topicConfigTable":{"T":{"writeQueueNums":"four"}}}'),
+        ("topics.json", '{"topicConfigTable":{"T":{"attributes":{"a":1}}}}'),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":{"retryMaxTimes":1.5}}}'),
+        ("subscriptionGroup.json", '{"subscriptionGroupTable":{"G":{"consumeEnable":1}}}'),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{0:9223372036854775808}}}'),
+        ("consumerOffset.json", '{"offsetTable":{"T@G":{2147483648:1}}}'),
+        ("consumerFilter.json", '{"filterDataByTopic":{"T":{"groupFilterData":{"G":{"expression":[1]}}}}}'),
+        ("delayOffset.json", '{"offsetTable":{1:true}}'),
+    ],
+)
+def test_values_no_broker_writes_are_refused_with_their_file(config: Path, file: str, content: str):
+    (config / file).write_text(content)
+    with pytest.raises(BadInput, match=rf"cannot read config/{file} \("):
+        read(config)

@@ -19,6 +19,8 @@ from schemas import COMMITLOG, CONSUMER_OFFSETS, FLOORS, JOB_RUNS, QUEUE_BOUNDS,
 from tests.broker_files.conftest import DATA, GOLDEN_CONF
 from tests.conftest import JobRun, run_job
 
+pytestmark = pytest.mark.usefixtures("users_engine")
+
 WRITTEN = (COMMITLOG, CONSUMER_OFFSETS, FLOORS, JOB_RUNS, QUEUE_BOUNDS, TOPICS)
 
 

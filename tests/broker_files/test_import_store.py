@@ -86,7 +86,7 @@ def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, 
     def run(appends: int) -> None:
         log = BrokerLog.read(store.spark, BrokerDirectory(str(broker)), {}, piece_bytes=300)
         source = BrokerStore(log, BrokerConfig.read(log.directory))
-        commit(store, lambda at: plan_broker_state(at, source, now_ms=1))
+        commit(store, lambda at: plan_broker_state(at, source))
         for _ in range(appends):
             import_next(lambda planner: commit(store, planner), source, append_bytes=SEGMENT_BYTES)
 
@@ -195,6 +195,35 @@ def test_a_file_that_changes_between_the_look_and_the_reading_stops_the_import(
     assert bodies(store) == list(range(10))
 
 
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        ("delete", "a broker that runs deletes files that expire"),
+        ("cut", "segment 00000000000000000000 ends at byte 300 of 1024: it became shorter while it was read"),
+    ],
+)
+def test_a_file_that_goes_away_while_it_is_read_stops_the_import_with_a_sentence(
+    commitlake: Commitlake,
+    store: Store,
+    broker: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    complaint: str,
+):
+    first = broker / "commitlog" / f"{0:020d}"
+    sound = first.read_bytes()
+
+    def change(run: object, log: object) -> None:
+        first.unlink() if what == "delete" else first.write_bytes(sound[:300])
+
+    monkeypatch.setattr("jobs.import_store.tell_end", change)
+    stopped = commitlake("import_store", "--store", store.uri, "--from", broker, "--quiet")
+    assert stopped.exit_status == 1
+    (told,) = stopped.stderr.splitlines()
+    assert complaint in told
+    assert bodies(store) == []
+
+
 def test_the_log_s_end_behind_a_blank_is_kept(commitlake: Commitlake, store: Store, broker: Path):
     last = small_log(10)[9]
     end = last.physical_offset + last.size_bytes
@@ -270,3 +299,183 @@ def test_a_missing_broker_conf(commitlake: Commitlake, broker: Path, tmp_path: P
     )
     assert run.exit_status == 2
     assert "there is no file" in run.stderr
+
+
+SCHEDULE = "SCHEDULE_TOPIC_XXXX"
+
+
+class LivingBroker:
+    """A broker that goes on between any two things that are read of it.
+
+    It has parked one message by level and one group has read what there was; then it delivers the message, notes that it
+    has, and the group reads it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        parked = Record(
+            topic=SCHEDULE,
+            properties={"UNIQ_KEY": "k", "DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"},
+            store_timestamp=STORED,
+        )
+        delivered = replace(parked, topic="orders", queue_offset=1, store_timestamp=STORED + 1_000)
+        self.records = place([Record(store_timestamp=STORED), parked, delivered], SEGMENT_BYTES)
+        self.write(2, floor=0, read=1)
+
+    def write(self, count: int, floor: int, read: int) -> None:
+        records = self.records[:count]
+        write_commitlog(self.root, records, SEGMENT_BYTES)
+        for topic in ("orders", SCHEDULE):
+            queue = [record for record in records if record.topic == topic]
+            write_queue(self.root, topic, 0, [(one.physical_offset, one.size_bytes, 0) for one in queue])
+        (self.root / "config").mkdir(exist_ok=True)
+        (self.root / "config" / "delayOffset.json").write_text(f'{{"offsetTable":{{1:{floor}}}}}')
+        (self.root / "config" / "consumerOffset.json").write_text(
+            f'{{"offsetTable":{{"orders@G":{{0:{read}}}}}}}'
+        )
+
+    def go_on(self) -> None:
+        self.write(3, floor=1, read=2)
+
+
+@pytest.mark.parametrize("what", [BrokerLog, BrokerConfig])
+def test_a_broker_that_goes_on_while_it_is_read_is_never_ahead_of_its_rows(
+    commitlake: Commitlake, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: type
+):
+    living = LivingBroker(tmp_path / "broker")
+    read = what.read
+
+    def read_and_go_on(*arguments, **named):
+        found = read(*arguments, **named)
+        living.go_on()
+        return found
+
+    monkeypatch.setattr(what, "read", read_and_go_on)
+    run = commitlake("import_store", "--store", store.uri, "--from", living.root)
+    assert run.exit_status == 0, run.stderr
+    imported = store.commitlog.count()
+    (offset,) = store.consumer_offsets.collect()
+    head = read_head(store.snapshot())
+    assert offset.next_offset <= head.next_of("orders", 0)
+    # Whatever of the broker was seen, the message is in its topic once.
+    delivered = commitlake("deliver", "--store", store.uri, "--now", STORED + 60_000)
+    assert (imported, delivered.result["delivered"]) in ((2, 1), (3, 0)), delivered.stderr
+    assert store.commitlog.where("topic = 'orders' AND properties LIKE '%UNIQ_KEY%'").count() == 1
+
+
+def test_what_a_group_has_read_of_rows_that_were_cut_is_set_back(
+    commitlake: Commitlake, store: Store, broker: Path
+):
+    last = small_log(10)[9]
+    file = broker / "commitlog" / f"{2 * SEGMENT_BYTES:020d}"
+    content = bytearray(file.read_bytes())
+    content[last.physical_offset % SEGMENT_BYTES + 100] ^= 0xFF
+    file.write_bytes(content)
+    (broker / "config").mkdir()
+    (broker / "config" / "consumerOffset.json").write_text('{"offsetTable":{"orders@G":{0:5,1:5,9:3}}}')
+    run = commitlake("import_store", "--store", store.uri, "--from", broker, "--quiet")
+    assert run.exit_status == 0, run.stderr
+    offsets = {row.queue_id: row.next_offset for row in store.consumer_offsets.collect()}
+    # Nothing is known of queue 9: its rows may have expired.
+    assert offsets == {0: 5, 1: 4, 9: 3}
+    assert "group G has read queue orders:1 up to 5, which ends at 4; it goes on there" in run.stderr
+
+
+@pytest.mark.parametrize("has_body", [True, False])
+def test_a_record_whose_end_never_reached_the_disk_is_told(
+    commitlake: Commitlake, store: Store, tmp_path: Path, has_body: bool
+):
+    """A broker's own recovery takes it: its lengths add up, and a CRC is of the body alone."""
+    records = small_log(3)
+    body = records[-1].body if has_body else b""
+    torn = replace(records[-1], body=body, properties={"UNIQ_KEY": "k", "KEYS": "of a message"})
+    records = place([*records[:-1], torn], SEGMENT_BYTES)
+    root = write_broker(tmp_path / "broker", records)
+    file = root / "commitlog" / f"{0:020d}"
+    content = bytearray(file.read_bytes())
+    end = records[-1].physical_offset + records[-1].size_bytes
+    content[end - 20 : end] = bytes(20)
+    file.write_bytes(content)
+    run = commitlake("import_store", "--store", store.uri, "--from", root, "--quiet")
+    assert (run.exit_status, run.result["messages"], run.result["truncated_at"]) == (0, 3, None), run.stderr
+    (told,) = run.stderr.splitlines()
+    assert told.startswith(f"warning: 1 records end in zeros, the first at {records[-1].physical_offset}: ")
+
+
+def test_names_no_broker_accepts_are_told_and_make_no_topics_or_groups(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+):
+    bad = "T') OR ('1' = '1"
+    records = place(
+        [Record(topic=bad, body=b"hidden"), Record(topic="T.dots"), Record(topic="T")], SEGMENT_BYTES
+    )
+    root = tmp_path / "broker"
+    write_commitlog(root, records, SEGMENT_BYTES)
+    config = root / "config"
+    config.mkdir()
+    topic = {"perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": {bad: topic, "T": topic}}))
+    (config / "subscriptionGroup.json").write_text(
+        json.dumps({"subscriptionGroupTable": {"G h": {}, "G": {}}})
+    )
+    offsets = {f"{bad}@G": {"0": 1}, "T@G h": {"0": 1}, "T@G": {"0": 1}}
+    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    run = commitlake("import_store", "--store", store.uri, "--from", root, "--quiet")
+    assert (run.exit_status, run.result["messages"]) == (0, 3), run.stderr
+    told = run.stderr.splitlines()
+    assert [line.split(";")[0] for line in told] == [
+        f'warning: topic "{bad}" has the character "\'"',
+        'warning: group "G h" has the character " "',
+        'warning: topic "T.dots" has the character "."',
+    ]
+    assert {row.topic for row in store.topics.collect()} & {bad, "T", "T.dots"} == {"T"}
+    assert {row.group for row in store.subscription_groups.collect()} & {"G h", "G"} == {"G"}
+    assert [(row.group, row.topic) for row in store.consumer_offsets.collect()] == [("G", "T")]
+    # What was written under the name can be read.
+    assert commitlake("dispatch", "--store", store.uri).exit_status == 0
+    asked = ("--topic", bad, "--queue-id", 0, "--offset", 0, "--output", "json")
+    pulled = commitlake("query", "pull", "--store", store.uri, *asked)
+    assert (pulled.exit_status, json.loads(pulled.lines[0])["body_text"]) == (0, "hidden"), pulled.stderr
+    # No job makes such a topic either.
+    where = ("--where", "body_text = 'hidden'")
+    for target in ((), ("--to-topic", "T.dots")):
+        moved = commitlake("redrive", "--store", store.uri, *where, *target)
+        assert (moved.exit_status, "Say where the rows are to go with --to-topic" in moved.stderr) == (
+            2,
+            True,
+        )
+    assert commitlake("redrive", "--store", store.uri, *where, "--to-topic", "T").exit_status == 0
+    assert {row.topic for row in store.topics.collect()} & {bad, "T", "T.dots"} == {"T"}
+
+
+def test_a_topic_whose_queues_nobody_writes_is_told_and_never_divided_by(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+):
+    """A broker's operator takes a topic's queues away like this before it is deleted; TBW102 is what new topics copy."""
+    root = tmp_path / "broker"
+    write_commitlog(root, place([Record(topic="T")], SEGMENT_BYTES), SEGMENT_BYTES)
+    (root / "config").mkdir()
+    topic = {"perm": 7, "readQueueNums": 4, "writeQueueNums": 0}
+    (root / "config" / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {"T": topic, "TBW102": topic, "U": {**topic, "writeQueueNums": -1}}})
+    )
+    assert commitlake("import_store", "--store", store.uri, "--from", root).exit_status == 0
+    rows = tmp_path / "rows.jsonl"
+    for name, selector, more in (
+        ("T", "round_robin", {}),
+        ("T", "hash", {"sharding_key": "k"}),
+        ("T", "random", {}),
+        ("T", "round_robin", {"batch": "b"}),
+        ("U", "round_robin", {}),
+        ("new", "round_robin", {}),
+    ):
+        rows.write_text(json.dumps({"topic": name, "body": "b", **more}) + "\n")
+        put = commitlake("put_messages", "--store", store.uri, "--input", rows, "--selector", selector)
+        assert put.exit_status == 2
+        assert f"topic {name} has no queue that is written" in put.stderr
+    kept = commitlake("put_messages", "--store", store.uri, "--input", rows, "--on-bad", "quarantine")
+    assert (kept.exit_status, kept.result["rejected"], kept.result["appended"]) == (0, 1, 0), kept.stderr
+    for target in ((), ("--to-topic", "new")):
+        moved = commitlake("redrive", "--store", store.uri, "--where", "topic = 'T'", *target)
+        assert (moved.exit_status, "has no queue that is written" in moved.stderr) == (2, True), moved.stderr
+    assert "new" not in {row.topic for row in store.topics.collect()}

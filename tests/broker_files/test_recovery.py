@@ -95,6 +95,22 @@ def test_a_sound_log_ends_behind_its_last_record(spark: SparkSession, broker: Br
     assert records_of(log) == [record.physical_offset for record in broker.records]
 
 
+def test_names_that_are_no_offsets_and_no_queues_are_none(spark: SparkSession, broker: Broker):
+    log = broker.with_queue().log(spark)
+    queues = broker.root / "consumequeue" / "orders"
+    for name in ("²", "99999999999", "x"):
+        (queues / name).mkdir()
+    for name in ("²", "9" * 20, "9" * 30, "x"):
+        (queues / "0" / name).write_bytes(bytes(6_000))
+    again = broker.log(spark)
+    assert [(queue.queue_id, queue.next_offset) for queue in again.queues] == [(0, 20)]
+    assert again.end == log.end
+    broker.segments[0] = bytearray(SEGMENT_BYTES)
+    (broker.root / "commitlog" / "99999999999999999424").write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(BadInput, match="no offset is above 9223372036854775807"):
+        broker.log(spark)
+
+
 def test_files_of_zeros_and_of_nothing_follow(spark: SparkSession, broker: Broker):
     broker.segments[5 * SEGMENT_BYTES] = bytearray(SEGMENT_BYTES)
     broker.segments[6 * SEGMENT_BYTES] = bytearray()

@@ -62,6 +62,10 @@ def as_table(messages: DataFrame) -> DataFrame:
     status = F.when(F.col("body_text") == "later", "RECONSUME_LATER").otherwise("CONSUME_SUCCESS")
     return messages.where("body_text != 'silent'").select("physical_offset", status.alias("status"))
 
+def as_table_twice(messages: DataFrame) -> DataFrame:
+    # As a join does on a key that two rows have.
+    return as_table(messages).unionAll(as_table(messages).where("status = 'RECONSUME_LATER'"))
+
 class Even:
     def match(self, message, context):
         return int(message.body) % 2 == 0

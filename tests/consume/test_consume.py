@@ -10,6 +10,8 @@ from schemas import CONSUMER_OFFSETS
 from tests.consume.listeners import Listeners
 from tests.life import SCHEDULE, B, Life
 
+pytestmark = pytest.mark.usefixtures("engine_of_choice")
+
 
 @pytest.fixture
 def listeners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Listeners:
@@ -203,6 +205,19 @@ def test_a_table_listener_says_what_became_of_each_row(
     assert "gets a page at once" in store.job("consume", B, *table, "--orderly", exit_status=2).stderr
     consume(store, B, listeners.name("as_table"), consumed=2, failed=2, sent_back=2)
     assert {bytes(row.body) for row in store.rows() if row.purpose == "retry"} == {b"later", b"silent"}
+
+
+def test_a_table_listener_that_says_two_things_of_a_message_is_refused(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "ok", "later", "ok")
+    at = store.rows()[1].physical_offset
+    table = ("--group", "g", "--topic", "T", "--listener", listeners.name("as_table_twice"))
+    run = store.job("consume", B, *table, exit_status=2)
+    assert f"the listener returned 2 rows for the message at {at}; expected one row a message" in run.stderr
+    assert len(store.rows()) == 3
+    assert offsets(store) == {}
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ from pipelines.consume.subscriptions import SQL92, Selection, Subscription
 from pipelines.reports.queues import read_queues
 from tests.reports.golden import cases, golden_store
 
+pytestmark = pytest.mark.usefixtures("users_engine")
+
 FILTER = "amount > 500 AND region IN ('cn-hz','us-1') OR vip = TRUE"
 
 

@@ -21,6 +21,8 @@ from tests.conftest import JobRun, run_job
 from tests.life import DISCARDED, HALF, SCHEDULE, WHEEL
 from tests.model.log import read_properties
 
+pytestmark = pytest.mark.usefixtures("users_engine")
+
 SAME = (
     "topic", "queue_id", "flag", "sys_flag", "body", "size_bytes", "born_timestamp", "born_host", "store_host",
     "reconsume_times", "prepared_transaction_offset",

@@ -89,3 +89,13 @@ def test_vector_20_and_21_times_of_day_and_lists_with_and_without_a_comma_at_the
     assert found[" 8, 7,12"] == ([8, 7, 12], "7,12,")
     assert found[""] == found[","] == ([], "")
     assert all(found[text][0] is None for text in ("6;3", "0,1", "-1", "x", "3,,4"))
+
+
+def test_a_summer_time_moves_no_time_of_day(spark: SparkSession) -> None:
+    """29 March 2026, 00:30 in UTC: half an hour later Berlin's clocks go from two to three."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    now_ms = 1_774_744_200_000
+    row = session.range(1).select(seconds_until(F.lit("12:00:00"), now_ms)).first()
+    assert row is not None
+    assert row[0] == 11 * 3600 + 1800

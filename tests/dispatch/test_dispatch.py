@@ -1,7 +1,8 @@
 """Following the log: each entry once, whatever runs beside, ends early, or runs again."""
 
+import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,11 +12,12 @@ from pyspark.sql import DataFrame
 from pipelines.dispatch import follow, layout
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.store.commit import Committed, commit
+from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.plan import Plan
-from pipelines.store.progress import covered
+from pipelines.store.progress import Followed, covered
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED
+from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED, Table
 from tests.conftest import JobRun
 from tests.dispatch.log_rows import append, properties
 
@@ -148,18 +150,18 @@ def test_a_rebuild_that_is_overtaken_while_it_looks_around_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     append(store, MESSAGE)
-    look, looks = follow.covered_by_each, 0
+    look, looks = follow.followed_by, 0
 
-    def look_and_be_overtaken(at: Snapshot) -> Mapping[str, int]:
+    def look_and_be_overtaken(at: Snapshot, table: Table) -> Followed:
         nonlocal looks
         looks += 1
-        found = look(at)
+        found = look(at, table)
         if looks == 1:
             append(store, MESSAGE)
             dispatch(store)
         return found
 
-    monkeypatch.setattr(follow, "covered_by_each", look_and_be_overtaken)
+    monkeypatch.setattr(follow, "followed_by", look_and_be_overtaken)
     commit(store, lambda at: plan_dispatch(at, rebuild=True))
     assert offsets(store.consume_queue) == [0, 100]
     assert offsets(store.message_index) == [0, 0, 100, 100]
@@ -227,3 +229,23 @@ def test_the_job_says_what_it_did(commitlake: Callable[..., JobRun], store: Stor
     ]
     rebuilt = commitlake("dispatch", "--store", store.uri, "--rebuild").result
     assert (rebuilt["queue_entries"], rebuilt["index_entries"]) == (2, 4)
+
+
+def test_a_run_that_failed_is_in_job_runs_and_one_with_wrong_input_is_not(
+    commitlake: Callable[..., JobRun], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(failure: Exception) -> JobRun:
+        def planned(at: Snapshot, rebuild: bool) -> Plan:
+            raise failure
+
+        monkeypatch.setattr("jobs.dispatch.plan_dispatch", planned)
+        return commitlake("dispatch", "--store", store.uri)
+
+    assert fails(BadInput("not that")).exit_status == 2
+    assert store.job_runs.where("job = 'dispatch'").isEmpty()
+    for failure in (StoreError("no disk"), OSError("no wire")):
+        failed = fails(failure)
+        assert failed.exit_status == 1
+        (row,) = store.job_runs.where("job = 'dispatch'").orderBy("started_ms").collect()[-1:]
+        assert (row.status, json.loads(row.result)) == ("failed", failed.result)
+    assert store.job_runs.where("job = 'dispatch'").count() == 2

@@ -13,6 +13,7 @@ from pipelines.health import machine
 from pipelines.health.check import Verdict, looked_at
 from pipelines.health.store import dispatch, job_runs, leftovers, tables, writing
 from pipelines.store.commit import commit
+from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import CLAIMS, COMMITLOG, JOB_RUNS, TOPICS
@@ -169,6 +170,12 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     assert "delta.appendOnly" in ill.stderr
     runs = store.read(JOB_RUNS).where("job = 'doctor'").count()
     assert runs == 0  # who only looks leaves no run
+
+
+def test_a_run_that_holds_the_lock_is_told(store: Store):
+    check = under_lock(store.spark, store.uri, lambda: writing(store))
+    assert (check.verdict, check.found) == (Verdict.warn, "another run holds the lock right now")
+    assert writing(store).verdict == Verdict.ok
 
 
 def test_a_place_without_a_store_is_bad_and_stays_as_it_is(commitlake, tmp_path):

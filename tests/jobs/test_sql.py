@@ -56,6 +56,7 @@ def test_a_table_shows_columns_of_one_name_apart(commitlake, golden_a):
         ("OPTIMIZE delta.`/tmp/x`", "takes one query"),
         ("SET spark.sql.ansi.enabled = false", "takes one query"),
         ("EXECUTE IMMEDIATE 'DROP TABLE commitlog'", "takes one query"),
+        ("CALL spark_catalog.system.clear('commitlog')", "this is Call"),
         ("SELECT nope FROM messages", "`nope` cannot be resolved"),
         ("SELECT * FROM nowhere", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SELEC 1", "Syntax error"),

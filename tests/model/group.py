@@ -1,45 +1,80 @@
 """A plain model of a consumer group: queues as lists, what waits as a list, one message at a time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 LEVELS_MS = [1_000, 5_000, 10_000, 30_000, 60_000, 120_000]
 RETRY = ("%RETRY%g", 0)
+
+Queue = tuple[str, int]
+
+
+def nothing() -> None:
+    """What others do meanwhile, most of the time."""
 
 
 @dataclass
 class GroupModel:
     """Messages are numbers; a listener fails on one when its number and how often it came again add up to a third."""
 
-    queues: dict[tuple[str, int], list[tuple[int, int]]]
+    queues: dict[Queue, list[tuple[int, int]]]
     most_times: int
-    offsets: dict[tuple[str, int], int] = field(default_factory=dict)
-    waiting: list[tuple[int, int, int, int]] = field(default_factory=list)
+    offsets: dict[Queue, int] = field(default_factory=dict)
+    resets: list[Queue] = field(default_factory=list)
+    waiting: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
     sent: int = 0
+    stored_ms: int = 0  # the log's last store time: it never goes back
 
-    def put(self, queue: tuple[str, int], number: int) -> None:
+    def put(self, queue: Queue, number: int, now: int) -> None:
+        self.stored_ms = max(self.stored_ms, now)
         self.queues[queue].append((number, 0))
 
-    def consume(self, queues: list[tuple[str, int]], now: int) -> list[tuple[int, int]]:
-        """What is handed over: (number, how often it has come again)."""
-        handed = []
+    def reset(self, queue: Queue, offset: int) -> None:
+        self.offsets[queue] = offset
+        self.resets.append(queue)
+
+    def consume(
+        self,
+        queues: list[Queue],
+        now: int,
+        before_failures: Callable[[], None] = nothing,
+        before_offsets: Callable[[], None] = nothing,
+    ) -> list[tuple[int, int]]:
+        """What is handed over: (number, how often it has come again). What others do comes before it is settled."""
+        ends = {queue: len(self.queues[queue]) for queue in queues}
+        handed = {queue: self.queues[queue][self.offsets.get(queue, 0) : end] for queue, end in ends.items()}
+        self.resets = []
+        failed = {queue: [one for one in found if sum(one) % 3 == 0] for queue, found in handed.items()}
+        if any(failed.values()):
+            before_failures()
         for queue in queues:
-            for number, times in self.queues[queue][self.offsets.get(queue, 0) :]:
-                handed.append((number, times))
-                if (number + times) % 3 == 0:
-                    self._fail(number, times, now)
-            self.offsets[queue] = len(self.queues[queue])
-        return handed
+            for number, times in failed[queue] if queue not in self.resets else []:
+                self._fail(number, times, now)
+        before_offsets()
+        self.offsets |= {queue: end for queue, end in ends.items() if queue not in self.resets}
+        return [one for found in handed.values() for one in found]
 
     def _fail(self, number: int, times: int, now: int) -> None:
+        self.stored_ms = max(self.stored_ms, now)
         if times >= self.most_times:
             self.dead.append(number)
             return
         level = min(3 + times, len(LEVELS_MS))
-        self.waiting.append((now + LEVELS_MS[level - 1], self.sent, number, times + 1))
+        due_ms = self.stored_ms + LEVELS_MS[level - 1]
+        self.waiting.append((due_ms, self.sent, self.stored_ms, number, times + 1))
         self.sent += 1
 
     def deliver(self, now: int) -> None:
-        due = sorted(entry for entry in self.waiting if entry[0] <= now)
-        self.waiting = [entry for entry in self.waiting if entry[0] > now]
-        self.queues[RETRY] += [(number, times) for _, _, number, times in due]
+        """What a faster clock has stored is timed by it; the log tells how far that has come."""
+        log_time = self.stored_ms
+
+        def is_due(entry: tuple[int, int, int, int, int]) -> bool:
+            due_ms, _, stored_ms, *_ = entry
+            return due_ms <= now or (stored_ms > now and due_ms <= log_time)
+
+        due = sorted(entry for entry in self.waiting if is_due(entry))
+        self.waiting = [entry for entry in self.waiting if not is_due(entry)]
+        self.queues[RETRY] += [(number, times) for *_, number, times in due]
+        if due:
+            self.stored_ms = max(self.stored_ms, now)

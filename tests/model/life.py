@@ -3,6 +3,7 @@
 Written from docs/rocketmq/delay-retry-transaction.md, importing nothing of the project.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -137,29 +138,41 @@ class Store:
         else:
             self.append(replace(message, properties=properties_string(properties)), now)
 
-    def deliver(self, now: int) -> int:
-        waiting = [
-            row
-            for row in self.rows
-            if row.message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC) and not self.is_claimed(row)
-        ]
-        cancels = {
-            (row.due_ms, row.properties["TIMER_DEL_UNIQKEY"])
-            for row in waiting
-            if "TIMER_DEL_UNIQKEY" in row.properties
-        }
-        delivered = 0
-        for row in sorted(waiting, key=lambda row: (row.due_ms, row.physical_offset)):
-            properties = row.properties
-            is_timer = row.message.topic == TIMER_TOPIC
-            name = f"{properties['REAL_TOPIC']}+{properties['UNIQ_KEY']}"
-            if is_timer and ("TIMER_DEL_UNIQKEY" in properties or (row.due_ms, name) in cancels):
-                continue
-            assert row.due_ms is not None
-            is_too_far = not is_timer and row.due_ms > now + LEVELS[row.message.queue_id]
-            if row.due_ms <= now or is_too_far:
-                delivered += self._bring_back(row, properties, now)
-        return delivered
+    def deliver(self, now: int, limit: int = 10**6, late: Callable[[int], None] = lambda _: None) -> int:
+        """Bring back what is due, `limit` rows an append.
+
+        late  called with the number of each append, before it is worked out: what others do meanwhile
+        """
+        delivered, number, border = 0, 0, (-(2**63), 0)
+        while True:
+            number += 1
+            late(number)
+            waiting = sorted((row.due_ms or 0, row.physical_offset, row) for row in self._waiting())
+            due = [
+                (*place, row) for *place, row in waiting if border < tuple(place) and self._is_due(row, now)
+            ]
+            cancels = {
+                (row.due_ms, row.properties["TIMER_DEL_UNIQKEY"])
+                for *_, row in waiting
+                if "TIMER_DEL_UNIQKEY" in row.properties
+            }
+            for *_, row in due[:limit]:
+                if not is_cancelled(row, cancels):
+                    delivered += self._bring_back(row, row.properties, now)
+            if len(due) <= limit:
+                return delivered
+            border = due[limit - 1][:2]
+
+    def _is_due(self, row: Row, now: int) -> bool:
+        """What a faster clock has stored by level is timed by it; the log tells how far that has come."""
+        assert row.due_ms is not None
+        is_ahead = row.message.topic == SCHEDULE_TOPIC and row.store_timestamp > now
+        return row.due_ms <= now or (is_ahead and row.due_ms <= self.rows[-1].store_timestamp)
+
+    def _waiting(self) -> list[Row]:
+        """Parked rows that nobody has claimed."""
+        parked = [row for row in self.rows if row.message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)]
+        return [row for row in parked if not self.is_claimed(row)]
 
     def _bring_back(self, row: Row, properties: dict[str, str], now: int) -> int:
         assert row.due_ms is not None
@@ -280,6 +293,14 @@ class Store:
             if row.properties["UNIQ_KEY"] in answers
         ]
         self.end(answered, now)
+
+
+def is_cancelled(row: Row, cancels: set[tuple[int | None, str]]) -> bool:
+    """Whether a row is a cancel, or a timer that one in its slot takes back."""
+    properties = row.properties
+    name = f"{properties['REAL_TOPIC']}+{properties['UNIQ_KEY']}"
+    is_timer = row.message.topic == TIMER_TOPIC
+    return is_timer and ("TIMER_DEL_UNIQKEY" in properties or (row.due_ms, name) in cancels)
 
 
 def rest(levels: list[int]) -> dict[str, str]:

@@ -4,6 +4,7 @@ Written from docs/rocketmq/store.md alone, importing nothing of the project: the
 being right, or by reading the specification wrong in the same way.
 """
 
+import re
 import zlib
 from dataclasses import dataclass, field
 
@@ -11,7 +12,7 @@ END_OF_FILE_BYTES = 8  # 1.5: this much always stays free behind a record
 
 # 1.6: bits of sys_flag
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
-BORN_HOST_V6, STORE_HOST_V6 = 0x10, 0x20
+BORN_HOST_V6, STORE_HOST_V6, INNER_BATCH = 0x10, 0x20, 0x80
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -123,7 +124,7 @@ class Log:
             return 0
         queue = (message.topic, message.queue_id)
         taken = self.next_queue_offsets.get(queue, 0)
-        self.next_queue_offsets[queue] = taken + 1
+        self.next_queue_offsets[queue] = taken + places_taken(message.sys_flag, message.properties)
         return taken
 
     def queues(self) -> dict[tuple[str, int], list[QueueEntry]]:
@@ -164,6 +165,14 @@ class Log:
                 )
                 index.setdefault((record.message.topic, key), []).append(entry)
         return index
+
+
+def places_taken(sys_flag: int, stored: str) -> int:
+    """1.13: an inner batch takes an offset for each message it says it holds, where that is a Java short above 0."""
+    if not sys_flag & INNER_BATCH:
+        return 1
+    held = read_properties(stored).get("INNER_NUM", "")
+    return int(held) if re.fullmatch(r"[+]?[0-9]{1,18}", held) and 1 <= int(held) <= 32_767 else 1
 
 
 def record_size(message: Message) -> int:

@@ -14,6 +14,8 @@ from tests.conftest import JobRun, write_jsonl
 from tests.model import producer
 from tests.model.log import Log
 
+pytestmark = pytest.mark.usefixtures("users_engine")
+
 STORE_HOST = "127.0.0.1:10911"
 QUEUES = {"orders": 4, "payments": 3, "%RETRY%audit": 1}
 

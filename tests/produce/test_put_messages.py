@@ -94,6 +94,27 @@ def test_quarantine_puts_the_good_rows_and_keeps_the_others(
     assert kept[1].reason == "not a JSON object"
 
 
+def test_bad_rows_of_a_batch_id_are_kept_once_and_those_of_another_input_are_refused(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    def quarantined(*lines: str) -> tuple[int, list[str]]:
+        source = tmp_path / "a.jsonl"
+        source.write_text("".join(f"{line}\n" for line in lines))
+        run = put(commitlake, store, source, "--on-bad", "quarantine", "--batch-id", "orders")
+        if run.exit_status:
+            assert "batch id orders has set rows of another input aside" in run.stderr
+        kept = store.rejected_messages.orderBy("arrival").collect()
+        assert [row.arrival for row in kept] == list(range(len(kept)))
+        return run.exit_status, [row.raw for row in kept]
+
+    assert quarantined("first") == (0, ["first"])
+    assert quarantined("first") == (0, ["first"])  # the same content is not doubled
+    assert quarantined("other") == (2, ["first"])
+    assert quarantined("other", "second") == (2, ["first"])
+    assert quarantined("first", "second") == (0, ["first", "second"])  # an input that has grown loses nothing
+    assert quarantined("first") == (0, ["first", "second"])
+
+
 def test_one_bad_row_and_nothing_is_put(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     rows = [{"topic": "orders", "body": "a"}] * 30 + [{"topic": "orders"}] * 25
     run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows))

@@ -1,12 +1,15 @@
 """A store in which every promise is broken once, by rows written past the one place that writes."""
 
 import zlib
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.store.commit import commit
+from pipelines.store.cut import set_append_only
+from pipelines.store.errors import StoreError
 from pipelines.store.head import LogHead, bounds_write, read_head
-from pipelines.store.plan import Plan
+from pipelines.store.plan import Plan, Planned
 from pipelines.store.store import Store
 from schemas import (
     COMMITLOG,
@@ -135,19 +138,32 @@ def break_derived(store: Store) -> None:
 
 
 def break_state(store: Store) -> None:
-    """Bounds, progress, offsets, settings and keys that are not what they should be."""
+    """The log's end, bounds, progress, offsets, settings and keys that are not what they should be."""
     commit(store, lambda at: Plan((bounds_write(at, read_head(at)),)))
+    add_short_append(store)
+    set_append_only(store, False)
     bounds = [row.asDict() for row in store.queue_bounds.orderBy("topic", "queue_id").collect()]
     by_queue = {(row["topic"], row["queue_id"]): row for row in bounds}
     by_queue["orders", 0]["next_offset"] += 3
     by_queue["orders", 1]["append_seq"] -= 1
     by_queue["orders", 2]["min_offset"] += 1
     overwrite(store, QUEUE_BOUNDS, [tuple(row[name] for name in QUEUE_BOUNDS.names) for row in bounds])
-    add(store, PROGRESS, ("deliver", 999))
+    add(store, PROGRESS, ("deliver", 999, None, None, None, None, None))
     add(store, CONSUMER_OFFSETS, ("g", "orders", 1, "", 1_000, 0, B), ("g", "orders", 2, "", 0, 0, B))
     add(store, IN_FLIGHT, ("g", "orders", 3, 4_000, 1, B))
     add(store, STORE_SETTINGS, ("maxMesageSize", "1"))
     add(store, TOPICS, *[tuple(row) for row in store.topics.where("topic = 'orders'").collect()])
+
+
+def add_short_append(store: Store) -> None:
+    """An append of one row that was planned to have two."""
+    records = Records(read_head(store.snapshot()))
+    records.add()
+    rows = store.spark.createDataFrame(
+        [tuple(row[name] for name in COMMITLOG.names) for row in records.rows], COMMITLOG.columns
+    )
+    with suppress(StoreError):
+        commit(store, lambda at: Plan((at.append(COMMITLOG, rows, planned=Planned(2)),)))
 
 
 def overwrite(store: Store, table: Table, rows: list[tuple[Any, ...]]) -> None:

@@ -59,6 +59,20 @@ def test_the_answer_depends_on_where_files_end(timestamp, lower, upper):
     assert found(times, timestamp, "upper", units_in_a_file=4) == upper
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "boundary", "first_offset"),
+    [
+        (10, "lower", 0), (11, "lower", 2**60 - 2), (10, "upper", 2**60 - 2), (30, "upper", 2**60 - 2),
+        (-2, "lower", 0), (-1, "upper", 2**60 - 2), (-2, "upper", None),
+    ],
+)  # fmt: skip
+def test_far_more_files_than_messages_are_not_looked_through(timestamp, boundary, first_offset):
+    """An imported record may say any offset."""
+    files = queue_files(Queue("t", 0, 0, 2**60, 0, True), 2)
+    file = choose_file(files, {0: 10, 1: 10, 2**60 - 1: 30}, timestamp, boundary)
+    assert (None if file is None else file.first_offset) == first_offset
+
+
 def test_messages_below_the_logs_start_are_older_than_any_time():
     times = [10, 20, 30, 40]
     assert found(times, 15, "lower", log_start=200) == 2

@@ -7,6 +7,8 @@ import pytest
 from tests.life import B, Life, lineage, place, raw
 from tests.model.log import read_properties
 
+pytestmark = pytest.mark.usefixtures("engine_of_choice")
+
 
 @pytest.mark.slow
 def test_dead_letters_go_back_to_where_they_came_from_once(life: Callable[..., Life]) -> None:
@@ -54,3 +56,19 @@ def test_what_cannot_be_redriven_is_refused(life: Callable[..., Life]) -> None:
     run = store.job("redrive", B, "--where", "topic", exit_status=2)
     assert "--where is no predicate" in run.stderr
     assert len(store.rows()) == 1
+
+
+def test_a_row_whose_queue_the_topic_does_not_have_goes_to_one_it_has(life: Callable[..., Life]) -> None:
+    store = life()
+    store.job("topics", B, "create", "T", "--queues", 2)
+    store.append(
+        *[
+            {"topic": "T", "queue_id": queue, "properties": raw(UNIQ_KEY=f"k{queue}")}
+            for queue in (1, 2, 3, 9)
+        ]
+    )
+    store.job("redrive", B + 1, "--where", "topic = 'T'")
+    copies = store.rows()[4:]
+    assert place(copies[0]) == ("T", 1)
+    assert {copy.queue_id for copy in copies} <= {0, 1}
+    store.expect_promises()

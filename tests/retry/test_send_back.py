@@ -2,8 +2,16 @@
 
 from collections.abc import Callable
 
+import pytest
+
+from pipelines.retry.send_back import plan_send_back
+from pipelines.store.commit import commit
+from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.topics import TopicConfig, plan_make_topics
 from tests.life import SCHEDULE, B, Life, lineage, place, raw
 from tests.model.log import read_properties
+
+pytestmark = pytest.mark.usefixtures("engine_of_choice")
 
 RETRY_G, DEAD_G = "%RETRY%g", "%DLQ%g"
 
@@ -96,3 +104,58 @@ def test_requests_about_no_message_are_refused(life: Callable[..., Life]) -> Non
     run = store.job("send_back", B, "--group", "g", "--input", store.input({"offset": 0}), exit_status=2)
     assert "has a column 'offset'" in run.stderr
     assert len(store.rows()) == 1
+
+
+def test_the_name_of_a_send_back_may_not_be_taken_for_a_put(life: Callable[..., Life]) -> None:
+    store = life()
+    (row,) = store.append({"properties": raw(UNIQ_KEY="a")})
+    path = store.input({"physical_offset": row.physical_offset})
+    for name in ("orders:0-5", "trace:orders", "no name"):
+        run = store.job("send_back", B, "--group", "g", "--input", path, "--batch-id", name, exit_status=2)
+        assert f"--batch-id is '{name}'" in run.stderr
+    assert len(store.rows()) == 1
+
+
+def queue_nums(store: Life, topic: str) -> tuple[int, int]:
+    (row,) = store.store.topics.where(f"topic = '{topic}'").collect()
+    return row.read_queue_nums, row.write_queue_nums
+
+
+def test_retries_go_to_queues_that_the_retry_topic_has(life: Callable[..., Life]) -> None:
+    store = life()
+    rows = store.append(*[{"queue_id": 3, "properties": raw(UNIQ_KEY=f"k{n}")} for n in range(13)])
+    send_back = (
+        "--group",
+        "g",
+        "--input",
+        store.input(*[{"physical_offset": row.physical_offset} for row in rows]),
+    )
+    store.job("topics", B, "create-group", "g")
+    store.job("send_back", B, "--group", "g", "--input", store.input({"physical_offset": 0}))
+    assert queue_nums(store, RETRY_G) == (1, 1)
+    store.job("topics", B, "update-group", "g", "--retry-queues", 8)
+    assert queue_nums(store, RETRY_G) == (8, 8)
+    assert store.job("send_back", B, *send_back).result["sent_back"] == 12
+    queues = {read_properties(row.properties)["REAL_QID"] for row in store.rows() if row.purpose == "retry"}
+    assert len(queues) > 1
+    # Fewer are used from now on; those that are there may hold messages, so they stay.
+    store.job("topics", B, "update-group", "g", "--retry-queues", 2)
+    assert queue_nums(store, RETRY_G) == (8, 8)
+    # A topic that was made with fewer queues than the group has now, by an earlier version or a broker.
+    store.job("topics", B, "update", RETRY_G, "--queues", 1)
+    store.job("send_back", B, "--group", "g", *send_back[2:])
+    assert queue_nums(store, RETRY_G) == (2, 2)
+
+
+def test_no_retry_goes_where_the_retry_topic_ends(life: Callable[..., Life]) -> None:
+    store = life()
+    rows = store.append(*[{"properties": raw(UNIQ_KEY=f"k{n}")} for n in range(6)])
+    group = SubscriptionGroupConfig("g", retry_queue_nums=8)
+    commit(store.store, lambda at: plan_make_topics(at, [TopicConfig(RETRY_G, 2, 2)]))
+    failures = store.store.spark.createDataFrame(
+        [(row.segment, row.physical_offset, "group:g#0", "retry", 3, row.physical_offset) for row in rows],
+        "segment long, source_offset long, claim string, purpose string, level int, order long",
+    )
+    commit(store.store, lambda at: plan_send_back(at, failures, group, B, "run"))
+    queues = {read_properties(row.properties)["REAL_QID"] for row in store.rows() if row.purpose == "retry"}
+    assert queues == {"0", "1"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.life import B, Life
-from tests.scenes.processes import end, kill_when, start, wait_for
+from tests.scenes.processes import Moment, end, kill_at, kill_when, start, wait_for
 
 MESSAGES = 12
 
@@ -29,16 +29,6 @@ def at_once(message):
     number = int(message.body)
     return ConsumeStatus.RECONSUME_LATER if number % 3 == 0 else ConsumeStatus.CONSUME_SUCCESS
 """
-# Ends itself, as if killed, when the failures are in the log and the offsets are not recorded yet.
-DIES_BEFORE_OFFSETS = """
-import os, signal
-import jobs.consume as job
-send_back = job.Reader._send_back
-def and_die(reader, *arguments):
-    send_back(reader, *arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-job.Reader._send_back = and_die
-"""
 
 
 class Group:
@@ -55,17 +45,27 @@ class Group:
         self.store.put(B, *[{"topic": "T", "queue_id": n % 3, "body": str(n)} for n in range(MESSAGES)])
         self.store.job("dispatch", B)
 
-    def start(self, before: str = "", *more: str) -> "subprocess.Popen[str]":
-        path = f"import sys; sys.path.insert(0, {str(self.directory)!r})\n{before}"
+    @property
+    def path(self) -> str:
+        """Where a process of its own finds the listener."""
+        return f"import sys; sys.path.insert(0, {str(self.directory)!r})"
+
+    def start(self, *more: str) -> "subprocess.Popen[str]":
         arguments = (*self.arguments, *more)
-        return start("consume", "--store", self.store.store.uri, "--now", B, *arguments, before=path)
+        return start("consume", "--store", self.store.store.uri, "--now", B, *arguments, before=self.path)
+
+    def kill_at(self, moment: Moment, with_jvm: bool) -> None:
+        """Kill a run at this moment of the commit that sends its failures back."""
+        log, arguments = Path(self.store.store.uri) / "commitlog", ("--now", B, *self.arguments)
+        command = ("consume", "--store", self.store.store.uri, *arguments)
+        kill_at(moment, log, *command, with_jvm=with_jvm, before=self.path)
 
     def run(self) -> dict[str, int]:
         return self.store.job("consume", B, *self.arguments).result
 
     def wait_until_it_reads(self, process: "subprocess.Popen[str]") -> None:
         wait_for(process, self.directory / "handed-*", 1, seconds=120)
-        assert process.poll() is None
+        assert process.poll() is None, end(process)
         assert self.places()
 
     def offsets(self) -> list[int | None]:
@@ -95,10 +95,14 @@ def group(life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("with_jvm", [True, False])
-def test_a_run_killed_in_its_listener_loses_nothing(group: Group, with_jvm: bool) -> None:
-    process = group.start()
-    kill_when(process, group.directory / "handed-*", 3, 0, with_jvm)
+def test_a_run_killed_before_its_failures_are_sent_back_loses_nothing(group: Group) -> None:
+    (group.directory / "hold").touch()
+    kill_when(group.start(), group.directory / "handed-*", 1, with_jvm=False)
+    os.remove(group.directory / "hold")
+    group.kill_at(Moment.BEFORE, with_jvm=True)
+    group.kill_at(Moment.DURING, with_jvm=True)
+    assert not [row for row in group.store.rows() if row.purpose == "retry"]
+    assert group.offsets() == [None] * 3
     group.run()
     group.expect_all_settled()
 
@@ -107,8 +111,7 @@ def test_a_run_killed_in_its_listener_loses_nothing(group: Group, with_jvm: bool
 def test_a_run_killed_between_its_append_and_its_offsets_does_not_ask_again_about_failures(
     group: Group,
 ) -> None:
-    status, said = end(group.start(DIES_BEFORE_OFFSETS))
-    assert status < 0, said
+    group.kill_at(Moment.AFTER, with_jvm=True)
     handed = {file.name for file in group.directory.glob("handed-*")}
     again = group.run()
     # What was sent back is settled; what succeeded was not recorded, so it comes again: at least once.
@@ -123,6 +126,23 @@ def test_two_runs_of_a_group_at_once_send_each_failure_back_once(group: Group) -
         status, said = end(process)
         assert status == 0, said
     group.expect_all_settled()
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_two_orderly_runs_at_once_hand_each_message_over_once(group: Group) -> None:
+    (group.directory / "hold").touch()
+    first = group.start("--orderly")
+    group.wait_until_it_reads(first)
+    status, said = end(group.start("--orderly"))
+    assert (status, '"queues_left": 3' in said) == (0, True), said
+    assert group.offsets() == [None, None, None]
+    os.remove(group.directory / "hold")
+    status, said = end(first)
+    assert status == 0, said
+    # The first message of queue 0 fails, so that the queue waits at it.
+    assert group.offsets() == [0, MESSAGES // 3, MESSAGES // 3]
+    assert len(list(group.directory.glob("handed-*"))) == 1 + 2 * MESSAGES // 3
 
 
 @pytest.mark.slow
@@ -147,7 +167,7 @@ def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
 @pytest.mark.slow
 def test_a_client_that_lost_its_queues_moves_none_of_them_back(group: Group) -> None:
     (group.directory / "hold").touch()
-    alone = group.start("", "--clients", "a", "--client-id", "a")
+    alone = group.start("--clients", "a", "--client-id", "a")
     group.wait_until_it_reads(alone)
     # While it is busy another one joins, gets the last queue and reads it, and what has come since.
     group.fill()

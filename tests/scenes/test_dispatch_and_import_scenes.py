@@ -1,6 +1,5 @@
 """Dispatches and imports that are killed: run again, nothing is lost and nothing is there twice."""
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,56 +7,51 @@ import pytest
 
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
-from tests.scenes.processes import kill_when, start
+from tests.scenes.processes import Moment, kill_at, kill_when, start
 
 Commitlake = Callable[..., JobRun]
-SEEDS = range(1, 3)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
 def test_a_dispatch_killed_at_any_moment_gives_each_entry_once(
-    commitlake: Commitlake, store: Store, tmp_path: Path, seed: int
+    commitlake: Commitlake, store: Store, tmp_path: Path
 ) -> None:
-    chance = random.Random(seed)
-    rows = [{"topic": f"T{number % 3}", "body": "", "keys": f"k{number}"} for number in range(60)]
-    put = commitlake("put_messages", "--store", store.uri, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
-    assert put.exit_status == 0, put.stderr
-    process = start("dispatch", "--store", store.uri)
-    table = chance.choice(["consume_queue", "message_index", "progress"])
-    commits = Path(store.uri) / table / "_delta_log" / "*.json"
-    kill_when(process, commits, 2, chance.random() / 2, with_jvm=seed % 2 == 1)
+    def put(name: str) -> None:
+        rows = [{"topic": f"T{n % 3}", "body": "", "keys": f"{name}{n}"} for n in range(20)]
+        source = write_jsonl(tmp_path / f"{name}.jsonl", rows)
+        run = commitlake("put_messages", "--store", store.uri, "--input", source)
+        assert run.exit_status == 0, run.stderr
+
+    # Tables are written side by side, so what a kill leaves of the others differs. Each run finds new messages.
+    for name, table, moment, with_jvm in [
+        ("a", "consume_queue", Moment.BEFORE, True),
+        ("b", "message_index", Moment.DURING, True),
+        ("c", "consume_queue", Moment.DURING, False),
+        ("d", "message_index", Moment.AFTER, False),
+    ]:
+        put(name)
+        kill_at(moment, Path(store.uri) / table, "dispatch", "--store", store.uri, with_jvm=with_jvm)
     again = commitlake("dispatch", "--store", store.uri)
     assert again.exit_status == 0, again.stderr
-    assert store.consume_queue.count() == 60
-    assert store.consume_queue.select("physical_offset").distinct().count() == 60
-    assert store.message_index.count() == 120
-    assert store.message_index.select("physical_offset", "key").distinct().count() == 120
+    assert store.consume_queue.count() == 80
+    assert store.consume_queue.select("physical_offset").distinct().count() == 80
+    assert store.message_index.count() == 160
+    assert store.message_index.select("physical_offset", "key").distinct().count() == 160
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
 def test_an_import_killed_at_any_moment_goes_on_where_it_stopped(
     commitlake: Commitlake,
     spark: object,
     golden_broker: Callable[[str], Path],
     tmp_path: Path,
-    seed: int,
 ) -> None:
-    chance = random.Random(seed)
     directory = tmp_path / "store"
     arguments = ["import_store", "--store", directory, "--from", golden_broker("a")]
-    process = start(*arguments)
-    if chance.random() < 0.5:  # while the tables are made, or while rows are appended
-        kill_when(process, directory / "*" / "_delta_log", chance.randint(1, 20), 0, with_jvm=True)
-    else:
-        kill_when(
-            process,
-            directory / "topics" / "_delta_log" / "*.json",
-            2,
-            2 * chance.random(),
-            with_jvm=seed % 2 == 1,
-        )
+    # While the tables are made; then while rows are written; then before what follows from them is.
+    kill_when(start(*arguments), directory / "*" / "_delta_log", 10, with_jvm=True)
+    kill_at(Moment.DURING, directory / "commitlog", *arguments, with_jvm=True)
+    kill_at(Moment.AFTER, directory / "commitlog", *arguments, with_jvm=False)
     again = commitlake(*arguments)
     assert again.exit_status == 0, again.stderr
     log = Store(spark, str(directory)).commitlog  # type: ignore[arg-type]

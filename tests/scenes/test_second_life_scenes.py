@@ -1,7 +1,6 @@
 """Delivering, sending back, redriving and checking, killed and raced: run until quiet, every promise holds."""
 
 import os
-import random
 import signal
 import time
 from collections import Counter
@@ -12,12 +11,31 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import PROJECT
-from tests.life import DISCARDED, OP, B, Life, raw
-from tests.scenes.processes import end, kill_when, start
+from tests.life import DISCARDED, OP, SCHEDULE, B, Life, raw
+from tests.scenes.processes import Moment, end, kill_at, start
 
 KEPT_WAITING = 30
 # A job's plan takes a few rows at a time, so that a kill finds some of them appended and others not.
 FOUR_AT_A_TIME = "import functools, jobs.{job} as job; job.{plan} = functools.partial(job.{plan}, limit=4)"
+
+# How a job is killed in a scene: at which moment of its commit, and whether the JVM goes with it.
+EACH_MOMENT = [(Moment.BEFORE, False), (Moment.DURING, True), (Moment.AFTER, True)]
+
+
+def kill_in_the_middle(
+    store: Life,
+    job: str,
+    plan: str,
+    moment: Moment,
+    with_jvm: bool,
+    now: int,
+    *arguments: object,
+    nth: int = 1,
+) -> None:
+    """Start a job whose plan takes four rows at a time, and kill it at its nth append."""
+    few, log = FOUR_AT_A_TIME.format(job=job, plan=plan), Path(store.store.uri) / "commitlog"
+    command = (job, "--store", store.store.uri, "--now", now, *arguments)
+    kill_at(moment, log, *command, with_jvm=with_jvm, nth=nth, before=few)
 
 
 def fill(store: Life) -> None:
@@ -35,14 +53,13 @@ def delivered(store: Life) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_a_deliver_killed_at_any_moment_brings_each_back_once(life: Callable[..., Life], seed: int) -> None:
-    chance = random.Random(seed)
+def test_a_deliver_killed_at_any_moment_brings_each_back_once(life: Callable[..., Life]) -> None:
     store = life()
     fill(store)
-    process = start("deliver", "--store", store.store.uri, "--now", B + 30_000)
-    commits = Path(store.store.uri) / chance.choice(["commitlog", "progress"]) / "_delta_log" / "*.json"
-    kill_when(process, commits, 2, chance.random(), with_jvm=seed % 2 == 0)
+    for moment, with_jvm in [*EACH_MOMENT, (Moment.DURING, False)]:
+        kill_in_the_middle(store, "deliver", "plan_deliver", moment, with_jvm, B + 30_000)
+    # Four are from the run that was killed after its commit, four perhaps from the JVM that outlived its Python.
+    assert len(delivered(store)) in (4, 8)
     store.deliver(B + 30_000)
     assert sorted(delivered(store)) == sorted(set(delivered(store)))
     assert len(delivered(store)) == KEPT_WAITING
@@ -68,6 +85,24 @@ def test_two_delivers_at_once_and_one_with_the_clock_set_back(life: Callable[...
 
 
 @pytest.mark.slow
+def test_a_message_delayed_while_a_deliver_starts_waits(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, {"topic": "T", "unique_key": "due", "delay_level": 1})
+    deliver = start(
+        "deliver", "--store", store.store.uri
+    )  # by the machine's clock, as it was read before Spark started
+    source = store.input({"topic": "T", "body": "b", "unique_key": "waits", "delay_level": 18})
+    put = store.commitlake("put_messages", "--store", store.store.uri, "--input", source, "--quiet")
+    assert put.exit_status == 0, put.stderr
+    status, said = end(deliver)
+    assert status == 0, said
+    assert [[row.topic for row in store.by_key(key)] for key in ("due", "waits")] == [
+        [SCHEDULE, "T"],
+        [SCHEDULE],
+    ]
+
+
+@pytest.mark.slow
 def test_two_threads_send_back_the_same_failures_and_each_counts_once(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"reconsume_times": n % 2 * 16} for n in range(6)])
@@ -88,49 +123,35 @@ def test_two_threads_send_back_the_same_failures_and_each_counts_once(life: Call
     store.expect_promises()
 
 
-def kill_in_the_middle(store: Life, seed: int, job: str, plan: str, now: int, *arguments: object) -> None:
-    """Start a job whose plan takes four rows at a time, and kill it once it has appended some, or just before."""
-    chance = random.Random(seed)
-    commits = Path(store.store.uri) / "commitlog" / "_delta_log" / "*.json"
-    appended = len(list(commits.parent.glob(commits.name)))
-    few = FOUR_AT_A_TIME.format(job=job, plan=plan)
-    process = start(job, "--store", store.store.uri, "--now", now, *arguments, before=few)
-    kill_when(process, commits, appended + chance.randint(1, 3), chance.random() / 2, with_jvm=seed % 2 == 0)
-
-
 def counted(store: Life, *columns: str) -> Counter[object]:
     return Counter(tuple(row[name] for name in columns) for row in store.rows())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 2))
-def test_a_send_back_killed_at_any_moment_sends_each_failure_back_once(
-    life: Callable[..., Life], seed: int
-) -> None:
+def test_a_send_back_killed_at_any_moment_sends_each_failure_back_once(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"reconsume_times": n % 2 * 16} for n in range(20)])
     path = store.input(*[{"physical_offset": row.physical_offset} for row in rows])
     store.job("topics", B, "create-group", "g")
     arguments = ("--group", "g", "--input", path)
-    kill_in_the_middle(store, seed, "send_back", "plan_send_back", B, *arguments)
+    for moment, with_jvm in EACH_MOMENT:
+        kill_in_the_middle(store, "send_back", "plan_send_back", moment, with_jvm, B, *arguments)
     again = store.job("send_back", B, *arguments).result
-    assert again["sent_back"] + again["dead_lettered"] + again["already"] == 20
+    assert (again["sent_back"] + again["dead_lettered"], again["already"]) == (16, 4)
     assert counted(store, "purpose") == {(None,): 20, ("retry",): 10, ("dead_letter",): 10}
     assert store.job("send_back", B, *arguments).result["already"] == 20
     store.expect_promises()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 2))
-def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(
-    life: Callable[..., Life], seed: int
-) -> None:
+def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(life: Callable[..., Life]) -> None:
     store = life()
     store.append(*[{"topic": "%DLQ%g", "properties": raw(RETRY_TOPIC=f"T{n % 2}")} for n in range(20)])
     arguments = ("--where", "topic = '%DLQ%g'", "--redrive-id", "r1")
-    kill_in_the_middle(store, seed, "redrive", "plan_redrive", B, *arguments)
+    for moment, with_jvm in EACH_MOMENT:
+        kill_in_the_middle(store, "redrive", "plan_redrive", moment, with_jvm, B, *arguments)
     again = store.job("redrive", B, *arguments).result
-    assert (again["matched"], again["redriven"] + again["already"]) == (20, 20)
+    assert (again["matched"], again["redriven"], again["already"]) == (20, 16, 4)
     assert counted(store, "topic", "claim") == {
         ("%DLQ%g", None): 20,
         ("T0", "redrive:r1"): 10,
@@ -141,10 +162,7 @@ def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 2))
-def test_a_check_killed_at_any_moment_ends_each_transaction_once(
-    life: Callable[..., Life], seed: int
-) -> None:
+def test_a_check_killed_at_any_moment_ends_each_transaction_once(life: Callable[..., Life]) -> None:
     store = life(transactionCheckMax="2")
     states = ("COMMIT", "ROLLBACK", "UNKNOWN")
     store.put(
@@ -161,7 +179,12 @@ def test_a_check_killed_at_any_moment_ends_each_transaction_once(
         ],
     )
     path = store.input(*[{"unique_key": f"k{n}", "state": states[n % 3]} for n in range(12)])
-    kill_in_the_middle(store, seed, "check_transactions", "plan_check", B + 30_000, "--outcomes", path)
+    for moment, with_jvm in EACH_MOMENT:
+        # The last one has asked about four and got no answer.
+        kill_in_the_middle(
+            store, "check_transactions", "plan_check", moment, with_jvm, B + 30_000, "--outcomes", path
+        )
+    assert counted(store, "purpose") == {(None,): 12, ("check",): 4}
     for tick in range(2, 6):
         store.job("check_transactions", B + tick * 30_000, "--outcomes", path)
     last = store.job("check_transactions", B + 200_000, "--outcomes", path).result

@@ -2,21 +2,30 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions import captured
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
+import pipelines.store.commit as module
 from pipelines.store.commit import commit
+from pipelines.store.delta import CONFLICTS, is_conflict
 from pipelines.store.errors import HeadMoved
-from pipelines.store.lock import writing
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import CUTS, EPOCHS, PROGRESS
+from tests.races import in_threads, meet_before_saving
 
 
 def cut(store: Store, append_seq: int) -> DataFrame:
     return store.spark.createDataFrame([(append_seq, 0)], CUTS.columns).coalesce(1)
+
+
+def progress(store: Store, follower: str) -> DataFrame:
+    return store.spark.createDataFrame([(follower, 1, None, None, None, None, None)], PROGRESS.columns)
 
 
 def next_cut(store: Store) -> Callable[[Snapshot], Plan]:
@@ -62,8 +71,6 @@ def test_delta_itself_refuses_a_number_taken_without_our_lock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on an object store: no lock, and the look at the head just before the write saw nothing."""
-    import pipelines.store.commit as module
-
     stale = store.snapshot()
     stale.number(CUTS)
     commit(store, next_cut(store))
@@ -93,7 +100,7 @@ def test_threads_of_one_session_all_get_their_turn(store: Store) -> None:
 
 
 def test_a_cache_may_lose_its_race_without_harm(store: Store) -> None:
-    rows = store.spark.createDataFrame([("x", 1)], PROGRESS.columns)
+    rows = progress(store, "x")
     stale = store.snapshot()
     stale.number(PROGRESS, "x")
 
@@ -140,7 +147,7 @@ def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
 
 def test_keys_of_a_table_are_numbered_apart(store: Store) -> None:
     for follower in ("x", "y", "x"):
-        rows = store.spark.createDataFrame([(follower, 1)], PROGRESS.columns)
+        rows = progress(store, follower)
         commit(
             store, lambda at, f=follower, r=rows: Plan((at.replace(PROGRESS, r, f"follower = '{f}'", key=f),))
         )
@@ -155,7 +162,93 @@ def test_an_empty_append_with_a_number_is_a_fence(store: Store) -> None:
     assert store.cuts.count() == 0
 
 
-def test_the_lock_may_be_taken_again_by_who_holds_it(store: Store) -> None:
-    with writing(store.spark, store.uri), writing(store.spark, store.uri):
-        commit(store, next_cut(store))
-    assert commit(store, next_cut(store)).counts == {"cuts": 1}
+@pytest.mark.parametrize("name", [conflict.__name__ for conflict in CONFLICTS[1:]])
+def test_each_of_deltas_conflicts_is_one_bare_and_wrapped(spark: SparkSession, name: str) -> None:
+    """The first of the eight is abstract in Java: what the others are made of."""
+    java = spark._jvm
+    thrown = getattr(java.io.delta.exceptions, name)("another commit")
+    converted = captured.convert_exception(thrown)
+    assert type(converted).__name__ == name
+    assert is_conflict(converted)
+    assert is_conflict(as_py4j_raises(java.java.lang.RuntimeException("while saving", thrown)))
+    wrapped = RuntimeError("while saving")
+    wrapped.__cause__ = converted
+    assert is_conflict(wrapped)
+
+
+def test_a_log_store_that_finds_the_commits_file_is_a_conflict_and_other_failures_are_none(
+    spark: SparkSession,
+) -> None:
+    java = spark._jvm
+    taken = java.java.nio.file.FileAlreadyExistsException("hdfs:/s/cuts/_delta_log/00000000000000000001.json")
+    other = java.java.nio.file.FileAlreadyExistsException("/s/cuts/part-0.parquet")
+    assert is_conflict(as_py4j_raises(java.java.lang.RuntimeException(taken)))
+    assert is_conflict(as_py4j_raises(java.io.delta.storage.commit.CommitFailedException(True, True, "lost")))
+    assert not is_conflict(as_py4j_raises(other))
+    assert not is_conflict(
+        as_py4j_raises(java.io.delta.storage.commit.CommitFailedException(True, False, ""))
+    )
+    assert not is_conflict(as_py4j_raises(java.java.lang.IllegalStateException("io.delta.exceptions")))
+    assert not is_conflict(OSError("no disk"))
+
+
+def as_py4j_raises(thrown: Any) -> Exception:
+    """A Java exception that PySpark has no class of its own for."""
+    return Py4JJavaError("An error occurred", thrown)
+
+
+def test_deltas_own_tries_used_up_is_a_conflict(spark: SparkSession) -> None:
+    errors = spark._jvm.org.apache.spark.sql.delta.DeltaErrors
+    assert is_conflict(as_py4j_raises(errors.maxCommitRetriesExceededException(3, 9, 6, 1, 100)))
+
+
+@pytest.fixture
+def without_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on HDFS and object stores. Here Delta itself is safe between the threads of one JVM."""
+    monkeypatch.setattr(module, "under_lock", lambda spark, uri, write: write())
+
+
+@pytest.mark.usefixtures("without_lock")
+def test_without_a_lock_writers_that_save_at_the_same_moment_all_get_their_turn(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meet_before_saving(monkeypatch, 3)
+    in_threads(*[lambda: commit(store, next_cut(store))] * 3)
+    assert sorted(row.append_seq for row in store.cuts.collect()) == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("without_lock")
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_commit_is_ours_also_when_others_have_come_since(
+    store: Store, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Between a write and the proof that it is ours another writer commits: ours is no longer the newest version."""
+    find, found = module._find, 0
+
+    def find_late(*arguments: Any) -> Any:
+        nonlocal found
+        found += 1
+        if found == 1:
+            commit(store, next_cut(store))
+        return find(*arguments)
+
+    monkeypatch.setattr(module, "_find", find_late)
+    if fails:
+        monkeypatch.setattr(DataFrameWriter, "save", save_and_fail_once(DataFrameWriter.save))
+    committed = commit(store, next_cut(store))
+    assert (committed.counts, committed.lost_races) == ({"cuts": 1}, 0)
+    assert sorted(row.append_seq for row in store.cuts.collect()) == [0, 1]
+
+
+def save_and_fail_once(save: Callable[..., None]) -> Callable[..., None]:
+    """The rows are committed, and then the answer is lost on its way."""
+    calls = 0
+
+    def lossy(writer: DataFrameWriter, path: str) -> None:
+        nonlocal calls
+        calls += 1
+        save(writer, path)
+        if calls == 1:
+            raise OSError("connection reset")
+
+    return lossy

@@ -10,6 +10,7 @@ from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
+from tests.dispatch.log_rows import append
 
 
 def test_an_empty_store_starts_at_byte_0(store: Store) -> None:
@@ -42,6 +43,19 @@ def test_the_head_is_the_same_from_bounds_and_from_the_appends(
     assert after.bounds_append_seq == before.append_seq
     for name in ("append_seq", "min_offset", "next_offset", "last_store_timestamp", "next_queue_offsets"):
         assert getattr(after, name) == getattr(before, name)
+
+
+def test_open_and_rolled_back_rows_take_no_place_in_their_queue(store: Store) -> None:
+    append(
+        store,
+        {"queue_offset": 0},
+        {"queue_id": 1, "queue_offset": 40, "sys_flag": 4},
+        {"queue_id": 2, "queue_offset": 41, "sys_flag": 12},
+        {"queue_offset": 1, "sys_flag": 8},
+    )
+    head = read_head(store.snapshot())
+    assert head.next_queue_offsets == {("orders", 0): 2}
+    assert head.next_offset == 400
 
 
 @pytest.mark.slow

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.store.commit import commit
-from pipelines.store.plan import Plan
-from schemas import FLOORS
 from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
+
+pytestmark = pytest.mark.usefixtures("engine_of_choice")
 
 ANSWERS = """
 from pipelines.transaction import TransactionState
@@ -163,6 +162,60 @@ def test_vectors_34_35_and_37_an_end_settles_the_newest_copy(
     store.expect_promises()
 
 
+def test_vector_37_a_half_born_in_the_future_is_asked_at_once(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}}
+    store.put(
+        B,
+        half("v37", "rollback", born_timestamp=B + 50_000),
+        half("immune", born_timestamp=B + 50_000, **immune),
+        half("young", born_timestamp=B - 100),
+        half("old", born_timestamp=B - 6_001),
+    )
+
+    def check(now: int) -> tuple[int, int]:
+        result = store.job("check_transactions", now, "--checker", "answers_of_a_test:by_body").result
+        return result["checked"], result["rolled_back"]
+
+    assert check(B) == (0, 0)  # what is stored at this clock waits for the next run
+    assert check(B + 1) == (2, 1)  # v37 and old; its immunity delays the first question
+    assert check(B + 1) == (0, 0)
+    store.put(B + 2, half("later", "rollback", born_timestamp=B + 3))
+    assert check(B + 2) == (1, 0)  # old again; a clock must have passed since later was stored
+    store.put(B + 50_000, half("last", "rollback", born_timestamp=B + 90_000))
+    store.put(B + 50_001, half("next", born_timestamp=B + 50_001))
+    assert check(B + 50_001) == (4, 2)  # old, young, later, last
+
+
+def test_a_half_is_asked_about_when_it_is_older_than_its_limit(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    store.put(B, half("h", born_timestamp=B))
+    assert (
+        store.job("check_transactions", B + 6_000, "--checker", "answers_of_a_test:unknown").result["checked"]
+        == 0
+    )
+    assert (
+        store.job("check_transactions", B + 6_001, "--checker", "answers_of_a_test:unknown").result["checked"]
+        == 1
+    )
+
+
+def test_an_end_is_refused_once_the_immunity_is_over(life: Callable[..., Life]) -> None:
+    store = life()
+    immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}, "born_timestamp": B}
+    store.put(B, half("in time", **immune), half("late", **immune))
+    ends = [
+        store.input({"producer_group": "pg", "physical_offset": row.physical_offset, "state": "COMMIT"})
+        for row in store.rows()
+    ]
+    assert store.job("end_transactions", B + 60_000, "--input", ends[0]).result["committed"] == 1
+    assert store.job("end_transactions", B + 60_001, "--input", ends[1]).result["refused"] == 1
+
+
 @pytest.mark.slow
 def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life], answers: None) -> None:
     store = life()
@@ -205,8 +258,7 @@ def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life:
     store.append(
         {"topic": OP, "append_id": "import:0-9", "body": b"1,3,", "body_crc": 0, "properties": raw(TAGS="d")}
     )
-    floor = store.store.spark.createDataFrame([("half", 2)], FLOORS.columns)
-    commit(store.store, lambda at: Plan((at.append(FLOORS, floor),)))
+    store.write_floors(half=2)
     # 0 and 1 lie below the floor, whatever the mark says of 1; 3 is listed.
     assert {row.unique_key for row in store.store.half_messages.collect()} == {"h2", "h4"}
     ends = [
@@ -217,3 +269,19 @@ def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life:
     assert sorted(
         read_properties(row.properties)["UNIQ_KEY"] for row in store.rows() if row.topic == "T"
     ) == ["h2", "h4"]
+
+
+def test_a_local_transaction_ends_nothing_of_a_batch_whose_id_goes_on_after_its_own(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    store.job(
+        "put_messages", B, "--input", store.input(half("a", "commit")), "--batch-id", "orders:2026-11-23"
+    )
+    own = ("--batch-id", "orders", "--local-transaction", "answers_of_a_test:by_body")
+    result = store.job("put_messages", B + 1, "--input", store.input(half("b", "rollback")), *own).result
+    assert (result["committed"], result["rolled_back"]) == (0, 1)
+    taken = ("--batch-id", "import:0-5")
+    for job in ("put_messages", "run_cycle"):
+        run = store.job(job, B + 2, "--input", store.input(half("c")), *taken, exit_status=2)
+        assert "ids that begin with import: are the store's own" in run.stderr

@@ -33,17 +33,14 @@ HEAD = question(
     """,
 )
 
-# Dispatch has come as far as its rows or its memory say, whichever is further.
+# Every row that enters its queue has an entry there: dispatch has come as far as its entries say.
 UNSEEN = question(
     "unseen",
     """
     SELECT count(*) AS messages, sum(size_bytes) AS bytes, min(store_timestamp) AS oldest_ms
     FROM commitlog
-    WHERE append_seq > coalesce(
-        greatest(
-            (SELECT max(append_seq) FROM consume_queue),
-            (SELECT max(append_seq) FROM progress WHERE follower = 'consume_queue')
-        ), -1)
+    WHERE sys_flag & 12 IN (0, 8)
+      AND append_seq > coalesce((SELECT max(append_seq) FROM consume_queue), -1)
     """,
 )
 
@@ -55,7 +52,7 @@ NAMES = question(
            (SELECT count(*) FROM
                (SELECT `group` FROM subscription_groups UNION SELECT `group` FROM consumer_offsets)) AS groups,
            (SELECT count(DISTINCT `group`) FROM consumer_offsets) AS groups_that_read
-    FROM (SELECT topic, sum(max_offset - min_offset) AS messages FROM topic_status GROUP BY topic)
+    FROM (SELECT topic, max(max_offset - min_offset) AS messages FROM topic_status GROUP BY topic)
     """,
 )
 

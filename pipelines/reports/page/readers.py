@@ -12,7 +12,7 @@ TOPICS = question(
     f"""
     SELECT topic,
            count(*) AS queues,
-           sum(max_offset - min_offset) AS messages,
+           coalesce(try_sum(max_offset - min_offset), 9223372036854775807) AS messages,
            max(max_offset - min_offset) AS largest_queue,
            unix_millis(max(last_updated)) AS last_message_ms
     FROM topic_status
@@ -27,7 +27,8 @@ LAG = question(
     f"""
     SELECT `group`, topic, queues, lag, largest_lag, last_read_ms
     FROM (
-        SELECT `group`, topic, count(*) AS queues, sum(lag) AS lag, max(lag) AS largest_lag
+        SELECT `group`, topic, count(*) AS queues, max(lag) AS largest_lag,
+               coalesce(try_sum(lag), 9223372036854775807) AS lag
         FROM consumer_progress
         GROUP BY `group`, topic
     ) LEFT JOIN (

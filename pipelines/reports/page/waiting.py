@@ -22,8 +22,8 @@ OLDER = "older"
 
 def questions(now_ms: int) -> list[Question]:
     """All of them are about the same moment."""
-    due = _steps(f"due_ms - {now_ms}", ((OVERDUE, 0), *HORIZONS), LATER)
-    age = _steps(f"{now_ms} - born_timestamp", AGES, OLDER)
+    due = _steps([(name, f"due_ms <= {now_ms + most}") for name, most in ((OVERDUE, 0), *HORIZONS)], LATER)
+    age = _steps([(name, f"born_timestamp >= {now_ms - most}") for name, most in AGES], OLDER)
     return [
         question(
             "horizon",
@@ -65,9 +65,9 @@ def questions(now_ms: int) -> list[Question]:
     ]
 
 
-def _steps(milliseconds: str, steps: Sequence[tuple[str, int]], beyond: str) -> str:
-    """SQL for the first step an amount of time does not exceed."""
-    cases = " ".join(f"WHEN {milliseconds} <= {most} THEN '{name}'" for name, most in steps)
+def _steps(steps: Sequence[tuple[str, str]], beyond: str) -> str:
+    """SQL for the name of the first step whose condition holds."""
+    cases = " ".join(f"WHEN {condition} THEN '{name}'" for name, condition in steps)
     return f"CASE {cases} ELSE '{beyond}' END"
 
 

@@ -1,0 +1,111 @@
+"""Queues that a run of a group reads alone: locked before it reads, renewed beside it, unlocked behind it."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+from functools import partial
+
+from jobs.job import Run, first_line
+from pipelines.consume.offsets import Queue
+from pipelines.consume.queue_locks import (
+    LOCK_MS,
+    RENEWED_AFTER_SECONDS,
+    Lock,
+    forget_renewals,
+    is_held,
+    plan_lock,
+    plan_unlock,
+    renew,
+)
+from pipelines.store.commit import commit
+from pipelines.store.process import process_of
+from schemas import QUEUE_LOCKS
+
+log = logging.getLogger("commitlake")
+
+QUEUES_LISTED = 20
+
+
+class HeldQueues:
+    """What a run holds of a group's queues.
+
+    left  queues that other runs hold, with their locks
+    """
+
+    def __init__(self, run: Run, group: str) -> None:
+        self.run = run
+        self.group = group
+        self.left: Mapping[Queue, Lock] = {}
+        self._held: frozenset[Queue] = frozenset()
+        # The run's clock, which goes on also where --now fixes it: a lock is renewed by it.
+        self._began_ms, self._began = run.now_ms, time.monotonic()
+        self._ends_ms = 0
+        self._is_over = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name="queue locks", daemon=True)
+
+    def lock(self, queues: Collection[Queue]) -> None:
+        """Lock those of the queues that no other run holds, and keep them until `unlock`."""
+        store = self.run.store
+        store.make_table(QUEUE_LOCKS)
+        process = process_of(self.run.spark)
+        mine = Lock(self.run.run_id, process, self._now_ms + LOCK_MS)
+        result = self.run.commit(
+            lambda at: plan_lock(
+                at, self.group, queues, mine, lambda lock: is_held(store, lock, self._now_ms)
+            )
+        ).result
+        self._held, self.left, self._ends_ms = frozenset(result["held"]), result["left"], mine.expires_ms
+        for (topic, queue_id), lock in sorted(self.left.items())[:QUEUES_LISTED]:
+            until = datetime.fromtimestamp(lock.expires_ms / 1_000, UTC)
+            self.run.say(
+                f"queue {queue_id} of {topic} is left to run {lock.holder} of group {self.group}, which reads it "
+                f"(locked until {until:%Y-%m-%d %H:%M:%S} UTC, or longer)"
+            )
+        if len(self.left) > QUEUES_LISTED:
+            self.run.say(f"… and {len(self.left) - QUEUES_LISTED:,} more queues")
+        if self._held:
+            self._renewing.start()
+
+    def holds(self, queue: Queue) -> bool:
+        """Whether the queue is this run's alone: locked, and renewed in time."""
+        return queue in self._held and self._now_ms < self._ends_ms
+
+    def unlock(self) -> None:
+        """Let go of all."""
+        if not self._held:
+            return
+        self.keep()
+        try:
+            commit(self.run.store, partial(plan_unlock, group=self.group, holder=self.run.run_id))
+            forget_renewals(self.run.store, self.run.run_id)
+        except Exception as failure:  # what was read is recorded
+            log.warning(
+                "the queues of group %s could not be unlocked, their locks end by themselves: %s",
+                self.group,
+                first_line(failure),
+            )
+
+    def keep(self) -> None:
+        """Renew no more, and let the locks end by themselves: something may still be reading."""
+        self._is_over.set()
+        if self._renewing.is_alive():
+            self._renewing.join()
+
+    @property
+    def _now_ms(self) -> int:
+        return self._began_ms + int((time.monotonic() - self._began) * 1_000)
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(RENEWED_AFTER_SECONDS):
+            until_ms = self._now_ms + LOCK_MS
+            if self._now_ms >= self._ends_ms:
+                return  # another run may hold them by now
+            try:
+                renew(self.run.store, self.run.run_id, until_ms)
+                self._ends_ms = until_ms
+            except Exception as failure:
+                log.warning(
+                    "the locks of group %s's queues could not be renewed: %s", self.group, first_line(failure)
+                )

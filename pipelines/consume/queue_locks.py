@@ -1,0 +1,128 @@
+"""Queue locks: the queues of a group that one run reads alone (docs/rocketmq/consume-filter-ha.md 2.4).
+
+RocketMQ's brokers lock a queue for the client that reads it in order, and a lock that is not renewed ends. Here a run locks
+its queues in one commit and unlocks them in one more. In between it renews them by the name of an empty file, the new end:
+a commit would need a task of Spark, and the listener may keep all of them busy for longer than a lock lasts.
+
+A lock counts until a minute after its end, so that clocks may be a minute apart. It ends at once when its holder was a JVM
+that read on this machine alone and is gone.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from pipelines.consume.offsets import Queue, keyed_write
+from pipelines.store.jvm import hadoop_path
+from pipelines.store.plan import Plan
+from pipelines.store.process import is_gone
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import QUEUE_LOCKS
+
+# RocketMQ's rebalance.lockMaxLiveTime of a broker, and its lockInterval of a client.
+LOCK_MS = 60_000
+RENEWED_AFTER_SECONDS = 20.0
+# How far the clocks of two machines may be apart.
+CLOCKS_APART_MS = 60_000
+
+RENEWALS = "_queue_locks"
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A row of the table, without its queue."""
+
+    holder: str
+    process: str | None
+    expires_ms: int
+
+    def has_ended(self, now_ms: int) -> bool:
+        """Whether nobody can hold it by this clock: it ended, or a clock wrote it that was too far ahead."""
+        return not -CLOCKS_APART_MS <= self.expires_ms - now_ms <= LOCK_MS + CLOCKS_APART_MS
+
+
+Locks = Mapping[Queue, Lock]
+
+
+def read_locks(at: Snapshot, group: str) -> Locks:
+    """A group's locks, also those that have ended."""
+
+    def find() -> Locks:
+        rows = at.read_small(QUEUE_LOCKS, group=group).collect()  # a row a queue that is being read
+        return {(row.topic, row.queue_id): Lock(row.holder, row.process, row.expires_ms) for row in rows}
+
+    return at.once(f"locks of {group}", (QUEUE_LOCKS,), find)
+
+
+def plan_lock(
+    at: Snapshot, group: str, queues: Collection[Queue], mine: Lock, is_held: Callable[[Lock], bool]
+) -> Plan:
+    """Lock those of the queues that no other run holds.
+
+    is_held  whether a lock still counts
+
+    The result: `held`, the queues that are locked; `left`, the others with their locks.
+    """
+    known = read_locks(at, group)
+    others = {queue: lock for queue, lock in known.items() if lock.holder != mine.holder and is_held(lock)}
+    held = [queue for queue in queues if queue not in others]
+    left = {queue: others[queue] for queue in queues if queue in others}
+    result = {"held": held, "left": left}
+    if not held:
+        return Plan((), result)
+    return _plan(at, group, known, {**others, **dict.fromkeys(held, mine)}, result)
+
+
+def plan_unlock(at: Snapshot, group: str, holder: str) -> Plan:
+    """Let go of what a run holds."""
+    known = read_locks(at, group)
+    return _plan(
+        at, group, known, {queue: lock for queue, lock in known.items() if lock.holder != holder}, {}
+    )
+
+
+def _plan(at: Snapshot, group: str, known: Locks, after: Locks, result: Mapping[str, object]) -> Plan:
+    if after == known:
+        return Plan((), result)
+    rows = [
+        (group, topic, queue_id, lock.holder, lock.process, lock.expires_ms)
+        for (topic, queue_id), lock in sorted(after.items())
+    ]
+    return Plan((keyed_write(at, QUEUE_LOCKS, rows, group, None, is_first=not known),), result)
+
+
+def is_held(store: Store, lock: Lock, now_ms: int) -> bool:
+    """Whether a lock still counts, by its row or its last renewal."""
+    if lock.process is not None and is_gone(lock.process):
+        return False
+    if not lock.has_ended(now_ms):
+        return True
+    renewed = renewed_until(store, lock.holder)
+    return renewed is not None and not replace(lock, expires_ms=renewed).has_ended(now_ms)
+
+
+def renew(store: Store, holder: str, until_ms: int) -> None:
+    """Let all that a run holds end later."""
+    path = f"{store.path_of(RENEWALS)}/{holder}"
+    target, files = hadoop_path(store.spark, f"{path}/{until_ms}")
+    before = [name for name in _names(store, path) if name != str(until_ms)]
+    files.create(target, True).close()
+    for name in before:
+        store.remove(f"{path}/{name}")
+
+
+def renewed_until(store: Store, holder: str) -> int | None:
+    """When all that a run holds ends by its last renewal; None for a run that has not renewed."""
+    ends = [int(name) for name in _names(store, f"{store.path_of(RENEWALS)}/{holder}") if name.isdigit()]
+    return max(ends, default=None)
+
+
+def forget_renewals(store: Store, holder: str) -> None:
+    store.remove(f"{store.path_of(RENEWALS)}/{holder}")
+
+
+def _names(store: Store, path: str) -> list[str]:
+    directory, files = hadoop_path(store.spark, path)
+    if not files.exists(directory):
+        return []
+    return [str(each.getPath().getName()) for each in files.listStatus(directory)]

@@ -1,0 +1,80 @@
+"""Cutting the log: its last append is taken off where it is not as it was planned, and nothing of it is lost.
+
+Its rows are set aside in `cut_rows` first, then they are taken out of the log by a commit with the next number, so that no
+number comes twice. The log is append-only but for that one commit. A cut that was cut short is simply made again.
+"""
+
+from pyspark.sql import functions as F
+
+from pipelines.store.commit import commit
+from pipelines.store.lock import under_lock
+from pipelines.store.plan import Plan, Planned
+from pipelines.store.planned import Damage, damage_of
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.sql_text import delta_table
+from pipelines.store.store import Store
+from schemas import COMMITLOG, CUT_ROWS, CUTS
+
+APPEND_ONLY = "delta.appendOnly"
+
+
+def cut_damaged_append(store: Store) -> Damage | None:
+    """Cut off the log's last append where it is not as planned; what it was, None where it is as planned."""
+    damage = damage_of(store.snapshot())
+    if damage is None:
+        return None
+    commit(store, plan_set_aside)
+    under_lock(store.spark, store.uri, lambda: _cut(store))
+    return damage
+
+
+def _cut(store: Store) -> None:
+    set_append_only(store, False)
+    try:
+        commit(store, plan_cut)
+    finally:
+        set_append_only(store, True)
+
+
+def plan_set_aside(at: Snapshot) -> Plan:
+    """Keep the rows that will be cut off, and say where the cut is; again, in the place of what an earlier try kept."""
+    damage = damage_of(at)
+    if damage is None:
+        return Plan()
+    cut_seq = damage.append_seq + 1
+    rows = (
+        at.read(COMMITLOG)
+        .where(F.col("append_seq") == damage.append_seq)
+        .withColumn("cut_seq", F.lit(cut_seq).cast("long"))
+    )
+    offset = damage.planned.first_offset if damage.found.least is None else damage.found.least
+    cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
+    return Plan(
+        (
+            at.replace(CUT_ROWS, rows, where=f"cut_seq = {cut_seq}", planned=Planned(damage.found.rows)),
+            at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
+        )
+    )
+
+
+def plan_cut(at: Snapshot) -> Plan:
+    """Take the rows of a damaged last append out of the log, in a commit with the next number."""
+    damage = damage_of(at)
+    if damage is None:
+        return Plan()
+    nothing = at.read(COMMITLOG).limit(0)
+    return Plan((at.replace(COMMITLOG, nothing, where=f"append_seq = {damage.append_seq}"),))
+
+
+def is_append_only(at: Snapshot) -> bool:
+    """Whether Delta refuses to take rows out of the log."""
+    return at.table_property(COMMITLOG, APPEND_ONLY) == "true"
+
+
+def set_append_only(store: Store, on: bool) -> None:
+    """Have Delta refuse to take rows out of the log, or not."""
+    if is_append_only(store.snapshot()) != on:
+        value = "true" if on else "false"
+        table = delta_table(store.path(COMMITLOG))
+        change = f"ALTER TABLE {table} SET TBLPROPERTIES ('{APPEND_ONLY}' = '{value}')"
+        under_lock(store.spark, store.uri, lambda: store.spark.sql(change))

@@ -1,0 +1,48 @@
+"""Which process something belongs to, so that another one on the same machine can see whether it is gone.
+
+A process is its machine's boot, its space of process ids, its id, and when it started: ids are used again. Linux only.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipelines.store.jvm import jvm
+
+_PROC = Path("/proc")
+
+
+def process_of(spark: SparkSession) -> str | None:
+    """The session's JVM, where all its tasks run in it; None where they run elsewhere, or processes cannot be told apart."""
+    if not re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or ""):
+        return None
+    process_id, _, _ = str(jvm(spark).org.apache.spark.util.Utils.getProcessName()).partition("@")
+    started = _started(process_id)
+    space = _space()
+    return None if started is None or space is None else f"{space}/{process_id}/{started}"
+
+
+def is_gone(process: str) -> bool:
+    """Whether a process of this machine has ended; False for one of another machine, of which nothing is known."""
+    space, process_id, started = process.rsplit("/", 2)
+    return space == _space() and _started(process_id) != started
+
+
+def _space() -> str | None:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{os.readlink(_PROC / 'self/ns/pid')}"
+    except OSError:
+        return None
+
+
+def _started(process_id: str) -> str | None:
+    """When a process started, in ticks since the boot; None where there is none, or none that still does anything."""
+    try:
+        # After the name, which may hold anything, in parentheses: the state first, the start as the twentieth.
+        fields = (_PROC / process_id / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,30 @@
+"""Times: which ones a message may be put with, and how those of a log are reckoned with.
+
+An imported log may hold any 64 bits as a time, and one such row must not stop a job that reads all of them.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+# The years 1970 to 9999, epoch milliseconds: what a put takes.
+FIRST_MS, LAST_MS = 0, 253_402_300_799_999
+
+# A time counts as at most this far from 1970: times and waits of this size add up in 64 bits, also a thousand of one.
+FARTHEST_MS = 2**53
+
+# What every reader can show, in any time zone: Python's calendar ends with the year 9999 of the reader's own zone.
+_FIRST_SHOWN_MS, _LAST_SHOWN_MS = -62_135_510_400_000, 253_402_214_399_999
+
+
+def within_reach(time: Column) -> Column:
+    """A time or a wait that can be added to others without an overflow: the same, but for one beyond FARTHEST_MS."""
+    return (
+        F.when(time > FARTHEST_MS, FARTHEST_MS).when(time < -FARTHEST_MS, -FARTHEST_MS).otherwise(time)
+    ).cast("long")
+
+
+def timestamp_sql(epoch_ms: str) -> str:
+    """SQL for an expression's epoch milliseconds as a TIMESTAMP; null where the calendar has no such day."""
+    return (
+        f"IF({epoch_ms} BETWEEN {_FIRST_SHOWN_MS} AND {_LAST_SHOWN_MS}, timestamp_millis({epoch_ms}), NULL)"
+    )

@@ -1,0 +1,75 @@
+"""What a person reads of a failure: a sentence, never a bare number or the name of a class."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from jobs.job import first_line
+from tests.conftest import write_jsonl
+from tests.life import B
+
+pytestmark = pytest.mark.quick
+
+
+def raised(failing: Any) -> BaseException:
+    try:
+        failing()
+    except BaseException as failure:
+        return failure
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    "failure", [KeyError(-4613), KeyError("topic"), IndexError(), AssertionError(), StopIteration()]
+)
+def test_a_mistake_of_our_own_says_that_it_is_one(failure: BaseException) -> None:
+    said = first_line(failure)
+    assert said.startswith(type(failure).__name__)
+    assert said.endswith("this is a mistake in commitlake itself: please report it with what --debug shows")
+
+
+def test_a_mistake_says_where_it_is() -> None:
+    from pipelines.reports.page.words import plural
+
+    failure = raised(lambda: plural("x", "queue"))  # type: ignore[arg-type]
+    assert isinstance(failure, ValueError), "a text of its own"
+    assert first_line(failure) == str(failure)
+    from pipelines.store.settings import Settings
+
+    assert " at pipelines/store/settings.py line " in first_line(raised(lambda: Settings.of({})["nothing"]))
+
+
+def test_what_java_raises_is_told_without_its_class(spark: SparkSession) -> None:
+    assert spark._jvm is not None
+    files = spark._jvm.org.apache.hadoop.fs.Path("/").getFileSystem(spark._jsc.hadoopConfiguration())
+    failure = raised(lambda: files.open(spark._jvm.org.apache.hadoop.fs.Path("/no/such/file")))
+    assert isinstance(failure, Py4JJavaError)
+    assert first_line(failure) == "File /no/such/file does not exist"
+
+
+def test_requests_are_taken_as_they_are_or_refused(life: Any, tmp_path: Path) -> None:
+    one = life()
+    one.put(B, {"topic": "T"}, {"topic": "T"})
+    offsets = [row.physical_offset for row in one.rows()]
+    halves = write_jsonl(tmp_path / "a.jsonl", [{"physical_offset": offsets[1] + 0.5}])
+    run = one.job("send_back", B, "--group", "g", "--input", halves, exit_status=2)
+    assert f"physical_offset is {offsets[1]}.5; expected a value of type long" in run.stderr
+    fractions = one.store.spark.createDataFrame([(offsets[1] + 0.5,)], "physical_offset double")
+    fractions.write.parquet(str(tmp_path / "a.parquet"))
+    run = one.job("send_back", B, "--group", "g", "--input", tmp_path / "a.parquet", exit_status=2)
+    assert f"physical_offset is {offsets[1]}.5; expected a value of type long" in run.stderr
+    fields = tmp_path / "a.csv"
+    fields.write_text("physical_offset,delay_level\n0,1,2\n")
+    run = one.job("send_back", B, "--group", "g", "--input", fields, exit_status=2)
+    assert (
+        "0,1,2 is no row of its file; expected the fields of the header: physical_offset, delay_level"
+        in run.stderr
+    )
+    broken = tmp_path / "b.jsonl"
+    broken.write_text('{"physical_offset": 0}\nnonsense\n')
+    run = one.job("send_back", B, "--group", "g", "--input", broken, exit_status=2)
+    assert "nonsense is no row of its file; expected a JSON object" in run.stderr
+    assert len(one.rows()) == 2

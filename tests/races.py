@@ -1,0 +1,46 @@
+"""Races made to happen: writers that save at the same moment."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import pipelines.store.commit as module
+
+SECONDS = 60  # after which someone is not going to come
+
+
+def meet_before_saving(monkeypatch: pytest.MonkeyPatch, writers: int, table: str = "") -> None:
+    """The first so many writes (of a table) wait for each other: planned and checked, but not saved yet."""
+    barrier = threading.Barrier(writers)
+    expect_head = module._expect_head
+    expected = iter(range(writers))
+
+    def checked(store: Any, write: Any) -> None:
+        expect_head(store, write)
+        if table in ("", write.table.name) and next(expected, None) is not None:
+            barrier.wait(SECONDS)
+
+    monkeypatch.setattr(module, "_expect_head", checked)
+
+
+def in_threads(*work: Callable[[], Any]) -> list[Any]:
+    """Run all at once; their results, or the first failure."""
+    results: list[Any] = [None] * len(work)
+
+    def keep(number: int) -> None:
+        try:
+            results[number] = work[number]()
+        except BaseException as failure:
+            results[number] = failure
+
+    threads = [threading.Thread(target=keep, args=(number,)) for number in range(len(work))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results

@@ -1,0 +1,270 @@
+"""Progress proves itself: what it says of tables that were deleted, made again or copied at another time does not count."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.dispatch.runs import plan_merge
+from pipelines.store.commit import commit
+from pipelines.store.errors import StoreError, TableMissing
+from pipelines.store.plan import Plan
+from pipelines.store.progress import (
+    Followed,
+    covered,
+    expect_intact,
+    followed_by,
+    progress_write,
+    read_progress,
+)
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED, PROGRESS, TABLES, Table
+from tests.conftest import JobRun
+from tests.consume.listeners import Listeners
+from tests.dispatch.log_rows import append, properties
+from tests.life import B, Life
+
+MESSAGE = {"properties": properties(UNIQ_KEY="u", KEYS="k")}
+
+
+def dispatch(store: Store) -> dict[str, int]:
+    return commit(store, plan_dispatch).counts
+
+
+def offsets(store: Store, table: Table) -> list[int]:
+    return sorted(row.physical_offset for row in store.read(table).select("physical_offset").collect())
+
+
+def delete(store: Store, *tables: Table) -> None:
+    for table in tables:
+        shutil.rmtree(store.path(table))
+
+
+def copied(store: Store, directory: Path, between: Callable[[], None], last_before: str) -> Store:
+    """A copy made table by table in the order of their names; `between` happens after one of them."""
+    directory.mkdir()
+    for table in sorted(TABLES, key=lambda table: table.name):
+        shutil.copytree(store.path(table), directory / table.name)
+        if table.name == last_before:
+            between()
+    return Store(store.spark, str(directory))
+
+
+@pytest.mark.quick
+def test_progress_counts_while_its_table_and_its_log_are_the_same(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    append(store, MESSAGE)
+    at = store.snapshot()
+    assert [followed_by(at, table) for table in DERIVED] == [Followed(0, True)] * 4
+    assert dispatch(store)["progress"] == 4
+    assert dispatch(store) == {}
+
+
+def test_a_table_that_was_made_again_covers_nothing(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    delete(store, CONSUME_QUEUE)
+    store.make_tables()  # and here a rebuild was killed
+    at = store.snapshot()
+    assert [covered(at, table) for table in DERIVED] == [-1, 0, 0, 0]
+    with pytest.raises(StoreError, match="consume_queue does not have the rows that were dispatched to it"):
+        expect_intact(at, CONSUME_QUEUE)
+    assert dispatch(store) == {"consume_queue": 1, "progress": 4}
+    expect_intact(store.snapshot(), CONSUME_QUEUE)
+    assert offsets(store, CONSUME_QUEUE) == [0]
+
+
+def test_a_table_copied_from_before_covers_nothing_and_is_written_again(store: Store, tmp_path: Path) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    shutil.copytree(store.path(MESSAGE_INDEX), tmp_path / "before")
+    append(store, MESSAGE)
+    dispatch(store)
+    delete(store, MESSAGE_INDEX)
+    shutil.copytree(tmp_path / "before", store.path(MESSAGE_INDEX))
+    assert followed_by(store.snapshot(), MESSAGE_INDEX).is_void
+    # A merge must not make its commits as many as they were.
+    assert commit(store, lambda at: plan_merge(at, MESSAGE_INDEX, fan_in=2)).counts == {}
+    assert dispatch(store) == {"message_index": 4, "progress": 4}
+    assert offsets(store, MESSAGE_INDEX) == [0, 0, 100, 100]
+
+
+def test_a_missing_table_is_named_and_nothing_is_written_in_its_place(store: Store) -> None:
+    append(store, MESSAGE)
+    delete(store, PROGRESS, CLAIMS)
+    with pytest.raises(TableMissing, match="has no table progress: `commitlake dispatch` makes it again"):
+        store.snapshot().number(CLAIMS)
+    with pytest.raises(TableMissing):
+        dispatch(store)
+    assert not Path(store.path(CLAIMS)).exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("appends", [1, 2, 3])
+def test_in_a_copy_made_in_the_order_of_names_new_appends_are_dispatched(
+    store: Store, tmp_path: Path, appends: int
+) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+
+    def jobs_go_on() -> None:
+        for _ in range(2):
+            append(store, {**MESSAGE, "topic": "lost"})
+            dispatch(store)
+
+    copy = copied(store, tmp_path / "copy", jobs_go_on, "commitlog")
+    for _ in range(appends):  # as many as were lost: the numbers are the same, the commits are others
+        append(copy, MESSAGE)
+    assert followed_by(copy.snapshot(), CONSUME_QUEUE).is_void
+    dispatch(copy)
+    log = [100 * place for place in range(1 + appends)]
+    assert offsets(copy, CONSUME_QUEUE) == log
+    assert copy.consume_queue.where("topic = 'lost'").count() == 0
+    assert offsets(copy, MESSAGE_INDEX) == sorted(2 * log)
+    assert dispatch(copy) == {}
+
+
+def test_rows_of_appends_the_log_does_not_have_do_not_count_and_are_dropped(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    surplus = store.consume_queue.withColumn("append_seq", F.lit(1).cast("long"))
+    commit(store, lambda at: Plan((at.append(CONSUME_QUEUE, surplus),)))
+    at = store.snapshot()
+    assert covered(at, CONSUME_QUEUE) == 0
+    assert not followed_by(at, CONSUME_QUEUE).is_exact
+    assert dispatch(store) == {"consume_queue": 0, "progress": 4}
+    assert store.consume_queue.where("append_seq > 0").isEmpty()
+    assert dispatch(store) == {}
+
+
+def test_what_a_job_remembers_counts_for_its_log_only(store: Store, tmp_path: Path) -> None:
+    append(store, MESSAGE)
+    commit(store, lambda at: Plan((progress_write(at, {"deliver": 0, "deliver:clock_ms": 9_000}),)))
+    assert read_progress(store.snapshot()) == {"deliver": 0, "deliver:clock_ms": 9_000}
+
+    def jobs_go_on() -> None:
+        append(store, MESSAGE)
+        commit(store, lambda at: Plan((progress_write(at, {"deliver": 1}),)))
+
+    copy = copied(store, tmp_path / "copy", jobs_go_on, "commitlog")
+    assert read_progress(store.snapshot()) == {"deliver": 1, "deliver:clock_ms": 9_000}
+    append(copy, MESSAGE)
+    assert read_progress(copy.snapshot()) == {}
+
+
+def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    delete(store, PROGRESS)
+    old = store.spark.createDataFrame(
+        [("consume_queue", 0), ("deliver", 0)], "follower string, append_seq long"
+    )
+    old.write.format("delta").save(store.path(PROGRESS))
+    for checksum in Path(store.path(PROGRESS)).rglob("*.crc"):
+        checksum.unlink()  # then Delta is asked for the rows
+    at = store.snapshot()
+    assert [covered(at, table) for table in (CONSUME_QUEUE, MESSAGE_INDEX, PARKED)] == [0, 0, -1]
+    assert read_progress(at) == {}
+    append(store, MESSAGE)
+    assert dispatch(store)["consume_queue"] == 1
+    assert offsets(store, CONSUME_QUEUE) == [0, 100]
+    assert store.progress.columns == PROGRESS.names
+    assert [covered(store.snapshot(), table) for table in DERIVED] == [1, 1, 1, 1]
+
+
+def test_progress_newer_than_the_pinned_log_covers_that_log(store: Store) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    at = store.snapshot()
+    at.number(COMMITLOG)
+    append(store, MESSAGE)
+    dispatch(store)
+    assert covered(at, CONSUME_QUEUE) == 0
+    assert at.number(COMMITLOG) == 0
+
+
+# Through the commands.
+
+
+@pytest.fixture
+def filled(life: Callable[..., Life]) -> Life:
+    """Three messages dispatched, of which one was sent back."""
+    store = life()
+    store.put(B, *[{"topic": "T", "queue_id": 0} for _ in range(3)])
+    store.job("dispatch", B)
+    store.job("send_back", B, "--group", "g", "--input", store.input({"physical_offset": 0}))
+    store.job("dispatch", B)
+    return store
+
+
+Consume = Callable[..., JobRun]
+
+
+@pytest.fixture
+def consume(filled: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Consume:
+    listener = Listeners(tmp_path, monkeypatch).name("accept")
+    arguments = ("--group", "h", "--topic", "T", "--listener", listener)
+    return lambda exit_status=0: filled.job("consume", B, *arguments, exit_status=exit_status)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_again(
+    filled: Life, consume: Consume
+) -> None:
+    delete(filled.store, *DERIVED)
+    filled.store.make_tables()
+    said = consume(exit_status=1).stderr
+    assert "consume_queue does not have the rows that were dispatched to it" in said
+    assert filled.store.consumer_offsets.where("`group` = 'h'").isEmpty()
+    again = filled.job("send_back", B, "--group", "g", "--input", filled.input({"physical_offset": 0})).result
+    assert (again["sent_back"], again["already"]) == (0, 1)
+    filled.job("dispatch", B, "--rebuild")
+    assert consume().result["consumed"] == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.parametrize("job", ["dispatch", "create_store"])
+def test_deleted_tables_are_filled_again_by_any_dispatch(filled: Life, consume: Consume, job: str) -> None:
+    delete(filled.store, *DERIVED, PROGRESS)
+    filled.job(job, B)
+    filled.put(B, {"topic": "T", "queue_id": 0})
+    filled.job("dispatch", B)
+    assert len(offsets(filled.store, CONSUME_QUEUE)) == filled.store.commitlog.count() == 5
+    assert filled.store.claims.count() == 1
+    assert consume().result["consumed"] == 4
+
+
+@pytest.mark.parametrize("job", [("dispatch", "--rebuild"), ("create_store",)])
+def test_a_table_whose_making_was_killed_is_made(filled: Life, job: tuple[str, ...]) -> None:
+    delete(filled.store, CLAIMS)
+    log = Path(filled.store.path(CLAIMS), "_delta_log")
+    log.mkdir(parents=True)
+    (log / ".00000000000000000000.json.5f3c.tmp").write_text('{"commitInfo":')
+    filled.job(job[0], B, *job[1:])
+    filled.job("dispatch", B)
+    assert filled.store.claims.count() == 1
+
+
+def test_readers_beside_a_dispatch_that_writes_a_table_again_see_all_or_wait(
+    filled: Life, consume: Consume
+) -> None:
+    delete(filled.store, *DERIVED)
+    filled.store.make_tables()
+
+    def looked_at_while_planned(at: Snapshot) -> Plan:
+        plan = plan_dispatch(at, rebuild=True)
+        consume(exit_status=1)
+        found = filled.job("query", B, "by-key", "--topic", "%RETRY%g", "--key", "none").result
+        assert found["complete"] is True
+        return plan
+
+    commit(filled.store, looked_at_while_planned)
+    assert consume().result["consumed"] == 3

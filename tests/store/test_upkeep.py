@@ -1,0 +1,85 @@
+"""Vacuum: what no version of the last seven days needs goes, everything else stays."""
+
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
+from pipelines.store.progress import progress_write
+from pipelines.store.store import Store
+from pipelines.store.upkeep import KEPT_HOURS, vacuum
+from schemas import PROGRESS
+from tests.dispatch.log_rows import append
+from tests.store.test_backup import copy
+
+DAY = 86_400
+
+
+def aged(store: Store, days: float, *files: Path) -> None:
+    then = time.time() - days * DAY
+    for file in files:
+        os.utime(file, (then, then))
+
+
+def remove_days_ago(log: Path, days: float, name: str) -> None:
+    """Make it so that a data file was removed some days ago."""
+    for commit_file in log.glob("*.json"):
+        lines = commit_file.read_text().splitlines(keepends=True)
+        deleted = f'"deletionTimestamp":{int((time.time() - days * DAY) * 1_000)}'
+        earlier = [
+            re.sub(r'"deletionTimestamp":\d+', deleted, line) if name in line else line for line in lines
+        ]
+        if earlier != lines:
+            commit_file.write_text("".join(earlier))
+            (log / f".{commit_file.name}.crc").unlink()
+
+
+@pytest.fixture
+def old(store: Store, tmp_path: Path) -> Store:
+    """Ten days old: progress was written three times; the first version's file went nine days ago, the second's five."""
+    append(store, {})
+    for append_seq in range(3):
+        commit(store, lambda at, seq=append_seq: Plan((progress_write(at, {"deliver": seq}),)))
+    copy(store, tmp_path / "old")  # only the newest files
+    directory = tmp_path / "old" / "progress"
+    for file in Path(store.path(PROGRESS)).glob("*.parquet"):
+        (directory / file.name).write_bytes(file.read_bytes())
+    removed = [
+        re.search(r'"remove":\{"path":"([^"]+)"', commit_file.read_text())
+        for commit_file in sorted((directory / "_delta_log").glob("*.json"))
+    ]
+    first, second = (found.group(1) for found in removed if found is not None)
+    remove_days_ago(directory / "_delta_log", 9, first)
+    remove_days_ago(directory / "_delta_log", 5, second)
+    (directory / "left-by-a-killed-run.parquet").write_bytes(b"x" * 1000)
+    (directory / "being-written.parquet").write_bytes(b"x" * 1000)
+    aged(store, 10, *directory.rglob("*"))
+    aged(store, 6, directory / "being-written.parquet")
+    return Store(store.spark, str(tmp_path / "old"))
+
+
+def test_what_nobody_needs_is_deleted_and_the_rest_stays(old: Store) -> None:
+    directory = Path(old.path(PROGRESS))
+    before = {file.name: file.stat().st_size for file in directory.glob("*.parquet")}
+    assert len(before) == 5
+    now_ms = int(time.time() * 1_000)
+    would = vacuum(old, PROGRESS, dry_run=True, now_ms=now_ms)
+    assert {file.name for file in directory.glob("*.parquet")} == set(before)
+    freed = vacuum(old, PROGRESS, dry_run=False, now_ms=now_ms)
+    after = {file.name for file in directory.glob("*.parquet")}
+    gone = set(before) - after
+    assert len(gone) == 2
+    assert "left-by-a-killed-run.parquet" in gone
+    assert "being-written.parquet" in after
+    assert would == sum(before[name] for name in gone)
+    assert freed == would
+    assert [row.append_seq for row in old.progress.collect()] == [2]
+
+
+def test_a_table_of_this_week_is_not_looked_through(old: Store) -> None:
+    written_ms = int(time.time() * 1_000) - 10 * DAY * 1_000
+    assert vacuum(old, PROGRESS, dry_run=True, now_ms=written_ms + (KEPT_HOURS - 1) * 3_600_000) == 0
