@@ -43,7 +43,7 @@ package: setup
 	@scripts/package.sh
 
 test: setup
-	$(VENV)/python -m pytest -m "not slow and not nightly" --durations=15
+	$(PYTEST_SIDE_BY_SIDE) -m "not slow and not nightly" --durations=15
 
 test-quick: setup
 	$(VENV)/python -m pytest -m "quick and not slow and not nightly"

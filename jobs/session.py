@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.store.errors import StoreError
+from pipelines.store.jvm import remember_names
 
 PROJECT = Path(__file__).resolve().parent.parent
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
@@ -52,6 +53,7 @@ def session(app_name: str, **more: str) -> SparkSession:
                 "or name a free one."
             ) from failure
         raise
+    remember_names()
     spark.dataSource.register(RocketmqStore)
     # Spark refuses a source that takes conditions where this is off, and a profile of one's own may not say it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pipelines.log.catalyst import counted_on, number_at, number_of, off_counter, search
 from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
 from pipelines.log.encode import BLANK_BYTES
+from pipelines.store.errors import StoreError
 from pipelines.store.head import LogHead
 from pipelines.store.plan import Planned
 
@@ -191,7 +192,10 @@ def _unit_sizes(
 
 
 def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where the running offset starts anew: (numbers of units, their offsets, the offset after the last)."""
+    """Where the running offset starts anew: (numbers of units, their offsets, the offset after the last).
+
+    Raises StoreError for a unit larger than a segment.
+    """
     ends = np.cumsum(sizes)
     roll_units, roll_offsets = [], []
     unit = 0
@@ -203,7 +207,13 @@ def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.nd
             log_offset += segment_bytes - log_offset % segment_bytes
             room = segment_bytes - BLANK_BYTES
             fitting = int(np.searchsorted(ends, before + room, side="right"))
-            assert fitting > unit, "a unit larger than a segment is refused when it is accepted"
+            if fitting == unit:
+                size = int(ends[unit]) - before
+                raise StoreError(
+                    f"a record of {size} bytes does not fit a segment of {segment_bytes} bytes "
+                    f"(mappedFileSizeCommitLog), of which it may take {room}. Nothing was written. A message that is put is "
+                    "refused for this; here it is the copy of a message that did fit"
+                )
         roll_units.append(unit)
         roll_offsets.append(log_offset)
         log_offset += int(ends[fitting - 1]) - before

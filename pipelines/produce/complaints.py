@@ -33,6 +33,9 @@ RESERVED_PROPERTIES = (
 
 MAX_PROPERTIES_BYTES = 32_767
 MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
+# A message that waits is copied to its real topic later, and has to fit a segment then too: a topic of at most 255 bytes
+# instead of a parking topic's, and a few short properties.
+COPIES_GAIN_BYTES = 512
 
 TOPIC_PATTERN = r"[%|a-zA-Z0-9_-]+"
 
@@ -125,19 +128,25 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
             F.format_string(f"its properties are %d bytes; at most {MAX_PROPERTIES_BYTES}", properties_bytes),
         )
     )
-    room = min(rules.settings.max_record_bytes, rules.settings.segment_bytes - BLANK_BYTES)
-    limit = (
-        "mappedFileSizeCommitLog less 8"
-        if room < rules.settings.max_record_bytes
-        else "maxMessageSize and 65,536 more"
-    )
-    complaints.append(
-        F.when(
-            F.col("size_bytes") > room,
-            F.format_string(f"its record is %d bytes; at most {room} ({limit})", F.col("size_bytes")),
-        )
-    )
+    complaints += _size_complaints(source, rules.settings)
     return complaints
+
+
+def _size_complaints(source: Input, settings: Settings) -> list[Column]:
+    size, fits = F.col("size_bytes"), settings.segment_bytes - BLANK_BYTES
+    limits = [(settings.max_record_bytes, "maxMessageSize and 65,536 more", F.lit(True))]
+    limits.append((fits, "mappedFileSizeCommitLog less 8", F.lit(True)))
+    if may_divert(source):
+        waits = F.col("parked_topic").isNotNull()
+        with_copies = f"mappedFileSizeCommitLog less 8, and {COPIES_GAIN_BYTES} for what its copies gain"
+        limits.append((fits - COPIES_GAIN_BYTES, with_copies, waits))
+    return [
+        F.when(
+            holds & (size > most),
+            F.format_string(f"its record is %d bytes; at most {most} ({limit})", size),
+        )
+        for most, limit, holds in sorted(limits, key=lambda limit: limit[0])
+    ]
 
 
 def shown(text: Column) -> Column:

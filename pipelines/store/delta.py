@@ -7,7 +7,7 @@ this module does, through the JVM; nothing else in the project touches Delta's i
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -160,22 +160,17 @@ class DeltaTable:
 
     def commits_since(self, version: int) -> Iterator[CommitInfo]:
         """Every version after `version`, oldest first, read from the transaction log's files."""
-        directory, files = self._log_directory
         if not self._commits_are_files:
-            self._complete(directory, version)
-        while True:
-            version += 1
-            path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
-            if not files.exists(path):
-                return
-            yield _commit_info(version, self._lines(files, path))
+            self._complete(version)
+        while (actions := self._actions(version := version + 1)) is not None:
+            yield _commit_info(version, actions)
 
-    def _complete(self, directory: Any, version: int) -> None:
+    def _complete(self, version: int) -> None:
         """Have the log store put the files that are missing: of commits whose writer ended when it had only told a table.
 
         It does so for those who list the log.
         """
-        after = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version + 1))
+        after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], _commit_file(version + 1))
         self._log.store().listFrom(after, self._log.newDeltaHadoopConf())
 
     def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
@@ -186,8 +181,7 @@ class DeltaTable:
                 return None
             numbers = [action["txn"] for action in actions if "txn" in action]
             if any((txn["appId"], txn["version"]) == (app_id, number) for txn in numbers):
-                infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
-                return _told(each, infos[0] if infos else {})
+                return _commit_info(each, actions)
         return None
 
     def added_rows(self, version: int, column: str | None = None) -> AddedRows | None:
@@ -220,14 +214,8 @@ class DeltaTable:
 
     def commit_id(self, version: int) -> str | None:
         """Delta's own id of one commit, '' where its writer gave it none; None where there is no file of it (any more)."""
-        directory, files = self._log_directory
-        path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
-        if version < 0 or not files.exists(path):
-            return None
-        for line in self._lines(files, path):
-            if '"commitInfo"' in line:
-                return str((json.loads(line).get("commitInfo") or {}).get("txnId") or "")
-        return ""
+        actions = None if version < 0 else self._actions(version)
+        return None if actions is None else str(_info(actions).get("txnId") or "")
 
     def log_files(self, snapshot: "DeltaSnapshot", since: int) -> list[tuple[str, int]]:
         """The log's files, each with its length, that a snapshot is read from, and its commits from `since` on.
@@ -244,15 +232,6 @@ class DeltaTable:
             if name in needed or files.exists(path):
                 found.append((name, int(files.getFileStatus(path).getLen())))
         return found
-
-    def _lines(self, files: Any, path: Any) -> Iterator[str]:
-        opened = files.open(path)
-        try:
-            reader = self._jvm.java.io.BufferedReader(self._jvm.java.io.InputStreamReader(opened, "UTF-8"))
-            while (line := reader.readLine()) is not None:
-                yield line
-        finally:
-            opened.close()
 
 
 class DeltaSnapshot:
@@ -402,18 +381,15 @@ def _commit_file(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def _commit_info(version: int, lines: Iterator[str]) -> CommitInfo:
-    """The commitInfo action is the first of a commit's lines in what Delta writes, but need not be."""
-    for line in lines:
-        info = json.loads(line).get("commitInfo") if '"commitInfo"' in line else None
-        if info is not None:
-            return _told(version, info)
-    return _told(version, {})
-
-
-def _told(version: int, info: Mapping[str, Any]) -> CommitInfo:
+def _commit_info(version: int, actions: Sequence[Mapping[str, Any]]) -> CommitInfo:
+    info = _info(actions)
     rows = (info.get("operationMetrics") or {}).get("numOutputRows", 0)
     return CommitInfo(version, info.get("userMetadata") or "", int(rows), info.get("operation") or "")
+
+
+def _info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a commit says of itself. Delta writes it first; other writers may write it later, or not at all."""
+    return next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
 
 
 def _entries(scala_map: Any) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.log.place import rolls
+from pipelines.store.errors import StoreError
 from tests.life import B, Life, raw
 from tests.model.log import Message, record_size
 
@@ -48,3 +49,22 @@ def test_a_message_that_fits_its_segment_exactly_stays_in_it(
     exact.put(B, message)
     lies_at = {0: 0, 1: size, 2: segment, 4: 2 * segment}
     assert [row.physical_offset for row in exact.rows()] == [lies_at[each] for each in offsets]
+
+
+@pytest.mark.quick
+def test_a_record_larger_than_a_segment_is_an_error_that_says_so() -> None:
+    with pytest.raises(
+        StoreError, match=r"a record of 93 bytes does not fit a segment of 100 bytes .* may take 92"
+    ):
+        rolled([40, 93], 0, 100)
+
+
+def test_what_waits_has_room_for_what_its_copies_gain(life: Callable[..., Life]) -> None:
+    small = life(mappedFileSizeCommitLog="4096")
+    timed = {"topic": "T" * 100, "unique_key": "K", "deliver_at_ms": B + 10_000}
+    too_long = small.input({**timed, "body": "b" * 3_780})
+    refused = small.job("put_messages", B, "--input", too_long, exit_status=2)
+    assert "at most 3576 (mappedFileSizeCommitLog less 8, and 512 for what its copies gain)" in refused.stderr
+    small.put(B, {**timed, "body": "b" * 3_200})
+    assert small.deliver(B + 20_000)["delivered"] == 1
+    small.expect_promises()
