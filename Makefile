@@ -12,6 +12,8 @@
 
 SHELL := /bin/bash
 VENV := .venv/bin
+# Each of the two has a Spark session, for all its tests: one alone leaves a third of two cores idle.
+PYTEST_SIDE_BY_SIDE := $(VENV)/python -m pytest -n 2 --dist loadfile
 export PYTHON
 
 .PHONY: help setup demo airflow airflow-demo package test test-quick test-slow test-nightly test-engine bench lint types clean
