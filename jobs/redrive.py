@@ -32,7 +32,9 @@ def redrive(
     redrive_id: Annotated[
         str | None, typer.Option(help="A row goes once under this id; else one is made of what is asked.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many rows, the oldest first.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most N rows, the oldest that are not redriven yet.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
@@ -44,7 +46,7 @@ def redrive(
     at = run.store.snapshot()
     rows = matched(at, where, name, to_topic)
     if limit is not None:
-        rows = rows.orderBy("source_offset").limit(limit)
+        rows = unclaimed(at, rows).orderBy("source_offset").limit(limit)
     waiting = [row.source_offset for row in still_parked(at, rows).limit(3).collect()]
     if waiting:
         raise BadInput(

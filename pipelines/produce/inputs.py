@@ -8,6 +8,7 @@ bytes are not UTF-8, or a JSON string with half of a surrogate pair, has no text
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
@@ -48,6 +49,9 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 # Every byte is a character of its own in it, so that a CSV file's bytes can be had back from Spark's reader.
 _BYTES = "ISO-8859-1"
 _BOM = "\ufeff".encode().decode(_BYTES)
+
+# What Spark says of a CSV file whose header does not have the schema's names, or not as many.
+_OTHER_HEADER = re.compile(r"CSV header[^\0]*?CSV file: (\S+)")
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,22 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     schema = _with_texts(found, unchecked.directory_columns)
     names = [_plain(name) for name in schema.names if name != _BROKEN]
     return replace(unchecked, columns=_checked_names(names), schema=schema)
+
+
+@contextmanager
+def refusing_other_headers(source: Input) -> Iterator[None]:
+    """Read an input's rows: raises BadInput, not Spark's error, where a CSV file has another header than the first."""
+    try:
+        yield
+    except Exception as failure:
+        found = _OTHER_HEADER.search(str(failure)) if source.format == "csv" else None
+        if found is None:
+            raise
+        columns = [name for name in source.schema.names if name != _BROKEN] if source.schema else []
+        raise BadInput(
+            f"{found[1]} has another header than the input's other files, which have {', '.join(map(_plain, columns))}; "
+            "put it on its own, or give all files the same columns in the same order"
+        ) from failure
 
 
 def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:

@@ -24,7 +24,7 @@ from pipelines.produce.accept import accepted, final_properties, with_typed_colu
 from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
-from pipelines.produce.inputs import ALL_FILES, Input
+from pipelines.produce.inputs import ALL_FILES, Input, refusing_other_headers
 from pipelines.produce.selectors import Selector
 from pipelines.store.errors import BadInput
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
@@ -132,7 +132,8 @@ class Put:
             with_sizes,
             self.split_batches,
         )
-        counted = counted_pieces(self.messages(files).select(*self.slim_columns), rules)
+        with refusing_other_headers(self.source):
+            counted = counted_pieces(self.messages(files).select(*self.slim_columns), rules)
         return sorted(counted, key=self._order)
 
     @property

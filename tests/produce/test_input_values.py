@@ -227,6 +227,21 @@ def test_a_delta_table_may_lie_anywhere_and_be_partitioned_by_anything(
 # --- text ---
 
 
+@pytest.mark.parametrize("header", ["topic,body,keys", "topic,body", "topic,body,tags,keys"])
+def test_csv_files_have_one_header(commitlake: Commitlake, store: Store, tmp_path: Path, header: str) -> None:
+    source = tmp_path / "input"
+    source.mkdir()
+    (source / "a.csv").write_text("topic,body,tags\nT,one,x\n")
+    (source / "b.csv").write_text(f"{header}\n{','.join('T' * len(header.split(',')))}\n")
+    refused = put(commitlake, store, source, "--format", "csv")
+    assert refused.exit_status == 2, refused
+    assert (
+        "b.csv has another header than the input's other files, which have topic, body, tags"
+        in refused.stderr
+    )
+    assert store.commitlog.count() == 0
+
+
 def test_csv_rows_have_the_fields_of_the_header(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     source = tmp_path / "a.csv"
     source.write_text(
