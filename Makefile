@@ -26,7 +26,7 @@ help:
 	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes;"
 	@echo "                 test-nightly: longer ones; test-engine: groups and deliveries on the engine users run)"
 	@echo "make bench       setup, then the benchmarks"
-	@echo "make lint types  ruff and mypy"
+	@echo "make lint types  ruff, the order of imports, and mypy"
 	@echo "make clean       remove what setup and runs have made"
 
 setup:
@@ -69,6 +69,7 @@ bench: setup
 
 lint: setup
 	$(VENV)/ruff check .
+	$(VENV)/lint-imports --no-cache
 
 types: setup
 	$(VENV)/mypy

@@ -25,12 +25,12 @@ from pipelines.consume.subscriptions import (
     plan_subscribe,
     read_subscriptions,
 )
+from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.trace import TRACE_TOPIC
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import plan_group
-from pipelines.store.errors import BadInput
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import read_head
 from pipelines.store.topics import RETRY_PREFIX, read_topics

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.job import Run, job, main
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.groups import plan_first_groups
 from pipelines.store.settings import Settings, read_broker_conf
 from pipelines.store.store import Store

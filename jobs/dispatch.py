@@ -8,7 +8,7 @@ import typer
 from jobs.job import Run, job, main
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import FAN_IN, plan_merge
-from pipelines.store.errors import TableMissing
+from pipelines.errors import TableMissing
 from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 
 

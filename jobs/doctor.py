@@ -14,11 +14,11 @@ import typer
 from jobs.job import EXIT_FAILED, Run, job_for_any_store, main
 from jobs.output import Output, terminal
 from jobs.session import PROJECT, SETTINGS_FILE, read_settings
+from pipelines.errors import StoreError
 from pipelines.health.check import Check, Verdict, bad, looked_at, ok
 from pipelines.health.machine import SET_UP, machine_looks
 from pipelines.health.session import session_looks
 from pipelines.health.store import store_looks, tables
-from pipelines.store.errors import StoreError
 from pipelines.store.lock import local_path
 from pipelines.store.store import Store
 

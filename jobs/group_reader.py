@@ -48,11 +48,11 @@ from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
-from pipelines.log.arrow import unweighed
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import plan_group_topics
+from pipelines.spark_internals.arrow import unweighed
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head

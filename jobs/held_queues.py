@@ -19,8 +19,8 @@ from pipelines.consume.queue_locks import (
     plan_unlock,
     renew,
 )
+from pipelines.spark_internals.process import process_of
 from pipelines.store.commit import commit
-from pipelines.store.process import process_of
 from schemas import QUEUE_LOCKS
 
 log = logging.getLogger("commitlake")

@@ -19,7 +19,7 @@ from pipelines.broker_files.import_log import (
 )
 from pipelines.broker_files.store_settings import settings_of
 from pipelines.consume.offsets import plan_import_offsets
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.settings import Settings, read_broker_conf
 from pipelines.store.store import Store
 from pipelines.store.topics import is_system_topic, topic_name_complaint

@@ -31,7 +31,6 @@ from typing import Annotated, Any
 from urllib.parse import urlparse
 
 import typer
-from py4j.protocol import Py4JJavaError
 from pyspark import StatusTracker
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -51,9 +50,10 @@ from rich.text import Text
 from jobs.command_line import EXIT_BAD_INPUT, EXIT_DONE, EXIT_FAILED, print_result, result_line, run_app
 from jobs.examples import epilog
 from jobs.session import PROJECT, session
+from pipelines.errors import BadInput, StoreError
+from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.jvm import is_java_failure
 from pipelines.store.commit import Committed, commit
-from pipelines.store.errors import BadInput, StoreError
-from pipelines.store.jvm import hadoop_path
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -345,7 +345,7 @@ def first_line(failure: BaseException) -> str:
     told = [line.partition(": ")[2] for line in lines if line.startswith(f"{StoreError.__module__}.")]
     if told:
         return told[-1]
-    if isinstance(failure, Py4JJavaError):
+    if is_java_failure(failure):
         # Its own first line is which of Python's calls it was; the next is Java's, with a class before the words.
         lines = [_JAVA_CLASS.sub("", line.removeprefix(": ")) for line in lines[1:]]
     if isinstance(failure, MISTAKES) or not lines:

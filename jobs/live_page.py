@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
 # By other names another site's page could have a browser fetch this one.

@@ -6,7 +6,7 @@ import typer
 
 from jobs.job import Run, job, main
 from pipelines.dispatch.runs import mergeable, plan_merge, runs_of
-from pipelines.store.delta import is_delta_table
+from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.upkeep import pack, vacuum
 from schemas import DERIVED, TABLES, Table
 

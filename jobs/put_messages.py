@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
+from pipelines.errors import BadInput, StoreError
 from pipelines.log.append_ids import TRACE_PREFIX, expect_batch_id, is_put_by
 from pipelines.log.compress import Codec
 from pipelines.log.place import off_count
@@ -29,7 +30,6 @@ from pipelines.produce.put import (
 from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.trace import traces_of_sends
 from pipelines.reports.page.words import duration
-from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics

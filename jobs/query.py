@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from jobs.job import Run, job, main
 from jobs.output import Output, readable_messages, show
+from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer, cut
 from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key
 from pipelines.reports.consumers import consumer_status
@@ -25,7 +26,6 @@ from pipelines.reports.lookup import (
 from pipelines.reports.offset_by_time import Boundary, messages_from_time
 from pipelines.reports.pull import DEFAULT_MESSAGES, pull
 from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
-from pipelines.store.errors import BadInput
 from pipelines.store.past import PastTables, epoch_ms
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view

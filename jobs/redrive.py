@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 
 from jobs.job import Run, job, main
 from jobs.output import show
+from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
-from pipelines.store.errors import BadInput
 from pipelines.store.topics import (
     TopicConfig,
     default_topic,

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from jobs.job import Run, job, main
+from pipelines.errors import BadInput
 from pipelines.store.catalog import register_store
-from pipelines.store.errors import BadInput
 
 
 @job

@@ -9,9 +9,9 @@ import typer
 
 from jobs.job import Run, first_line, job, main
 from jobs.live_page import LivePage
+from pipelines.errors import BadInput
 from pipelines.reports.page.overview import overview
 from pipelines.reports.page.render import render
-from pipelines.store.errors import BadInput
 
 
 @job

@@ -8,10 +8,10 @@ import typer
 
 from jobs.job import Run, job, main
 from pipelines.consume.offsets import Queue, plan_reset, read_offsets
+from pipelines.errors import BadInput
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import expect_topic, read_queues
-from pipelines.store.errors import BadInput
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 

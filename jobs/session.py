@@ -9,8 +9,8 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.data_source import RocketmqStore
-from pipelines.store.errors import StoreError
-from pipelines.store.jvm import remember_names
+from pipelines.errors import StoreError
+from pipelines.spark_internals.jvm import remember_names
 
 PROJECT = Path(__file__).resolve().parent.parent
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"

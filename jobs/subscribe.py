@@ -8,10 +8,10 @@ import typer
 from jobs.job import Run, job, main
 from pipelines.consume.class_pages import find_class_filter, plan_upload
 from pipelines.consume.subscriptions import CLASS, TAG, Subscription, expect_subscription, plan_subscribe
+from pipelines.errors import BadInput
 from pipelines.filter.class_filters import UploadedClass, expect_uploads
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import plan_group
-from pipelines.store.errors import BadInput
 
 
 @job

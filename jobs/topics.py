@@ -11,7 +11,7 @@ from rich.table import Table
 
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.groups import (
     SubscriptionGroupConfig,
     plan_create_group,

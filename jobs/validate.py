@@ -18,6 +18,7 @@ from jobs.dispatch import dispatch_store
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
 from jobs.send_back import send_requests
+from pipelines.errors import BadInput
 from pipelines.quality.appends import APPEND_ONLY, PLANNED
 from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
 from pipelines.quality.content import (
@@ -34,7 +35,6 @@ from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
 from pipelines.reports.queues import expect_topic
 from pipelines.store.cut import cut_damaged_append, set_append_only
-from pipelines.store.errors import BadInput
 from pipelines.store.progress import covered
 from schemas import COMMITLOG, DERIVED, REJECTED_MESSAGES
 

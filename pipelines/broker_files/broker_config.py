@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapType
 
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.store.errors import BadInput, in_words
+from pipelines.errors import BadInput, in_words
 from pipelines.store.groups import SubscriptionGroupConfig, group_name_complaint
 from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.topics import (

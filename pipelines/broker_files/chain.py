@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.broker_files.records import Fields, next_record, read_fields, walk, wrong_crc
-from pipelines.store.errors import StoreError
+from pipelines.errors import StoreError
 
 # Large enough that object stores answer at full speed, small enough that a task holds a few of them at most.
 PIECE_BYTES = 8 * 1024 * 1024

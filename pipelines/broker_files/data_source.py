@@ -35,7 +35,7 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import DueTimes, Waits
 from pipelines.broker_files.rows import Piece, piece_rows
 from pipelines.broker_files.segments import Segment, read_segments
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 LAST_OFFSET = 2**63 - 1
 SEGMENT_SIZE, PIECES, WAITS = "mappedFileSizeCommitLog", "pieces", "waits"

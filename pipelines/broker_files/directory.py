@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 import pyarrow as pa
 from pyarrow import fs
 
-from pipelines.store.errors import BadInput, StoreError
+from pipelines.errors import BadInput, StoreError
 
 # Hadoop's names for file systems that Arrow calls otherwise.
 ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}

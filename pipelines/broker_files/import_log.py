@@ -14,8 +14,8 @@ from pipelines.broker_files.data_source import RocketmqStore, import_options
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import Piece
+from pipelines.errors import BadInput
 from pipelines.store.commit import Committed
-from pipelines.store.errors import BadInput
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.plan import Plan, Write

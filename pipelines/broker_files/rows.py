@@ -10,7 +10,7 @@ from pipelines.broker_files.chain import RecordChain
 from pipelines.broker_files.columns import LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.segments import Segment
-from pipelines.store.errors import StoreError
+from pipelines.errors import StoreError
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.settings import LONG_MAX, SETTINGS
 
 COMMITLOG = "commitlog"

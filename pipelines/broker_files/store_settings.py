@@ -6,7 +6,7 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_bounds import queue_names
 from pipelines.broker_files.queue_files import CONSUME_QUEUE, queue_files
 from pipelines.broker_files.segments import read_segments
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.settings import Settings
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 Allocation = dict[str, list[str]]
 Share = Callable[[list[str], list[str], str | None], Allocation]

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from pipelines.consume.pages import Page, Part
+from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter, UploadedClass, load_class_filter, verdicts
-from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from schemas import FILTER_CLASSES

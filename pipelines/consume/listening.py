@@ -23,8 +23,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
+from pipelines.errors import BadInput
 from pipelines.log.message import Columns, StoredMessage, message_columns
-from pipelines.store.errors import BadInput
 from pipelines.store.views import as_messages
 
 # One row a batch with `handed`, one a failed message with the rest.

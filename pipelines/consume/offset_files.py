@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipelines.broker_files.broker_config import parse_fastjson
-from pipelines.store.errors import BadInput, in_words
+from pipelines.errors import BadInput, in_words
 
 # (topic, broker name, queue id)
 MessageQueue = tuple[str, str, int]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pipelines.consume.offsets import Queue, keyed_write
-from pipelines.store.jvm import hadoop_path
+from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.process import is_gone
 from pipelines.store.plan import Plan
-from pipelines.store.process import is_gone
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import QUEUE_LOCKS

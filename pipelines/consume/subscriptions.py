@@ -9,12 +9,12 @@ from functools import cached_property
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.filter import FilterSyntaxError
 from pipelines.filter.sql92 import condition_of
 from pipelines.filter.sql92_parse import Node, parse
 from pipelines.filter.tags import TagFilter
 from pipelines.log.properties import property_value
-from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot

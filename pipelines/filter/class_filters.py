@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
+from pipelines.errors import BadInput
 from pipelines.log.message import Message, message_columns, messages_of
 from pipelines.log.python_code import load_function
-from pipelines.store.errors import BadInput
 from pipelines.store.settings import Settings
 
 ERROR_CHARS = 300

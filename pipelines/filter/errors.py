@@ -1,6 +1,6 @@
 """What is wrong with a filter's text."""
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 
 class FilterSyntaxError(BadInput):

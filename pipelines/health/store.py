@@ -10,11 +10,11 @@ from pathlib import Path
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.health.check import Check, Look, bad, ok, warn
 from pipelines.reports.page.words import moment, plural
-from pipelines.store.delta import is_delta_table
-from pipelines.store.errors import BadInput
-from pipelines.store.jvm import hadoop_path
+from pipelines.spark_internals.delta_log import is_delta_table
+from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.lock import LOCK_FILE, local_path
 from pipelines.store.progress import covered
 from pipelines.store.sql_text import delta_table

@@ -9,7 +9,7 @@ import re
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.floors import IMPORT_PREFIX
 
 # Puts of trace messages, each named after what it traces.

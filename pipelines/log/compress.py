@@ -8,7 +8,7 @@ import lz4.frame
 import pyarrow as pa
 from pyspark.sql import Column
 
-from pipelines.log.arrow import over_columns
+from pipelines.spark_internals.arrow import over_columns
 
 LEVEL = 5
 

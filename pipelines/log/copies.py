@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import number_apart
+from pipelines.errors import StoreError
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
 from pipelines.log.encode import (
     BORN_HOST_IPV6,
@@ -24,7 +24,7 @@ from pipelines.log.encode import (
     v2_bytes,
 )
 from pipelines.log.place import rolls, running_offsets, segment_of, taken_before
-from pipelines.store.errors import StoreError
+from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.places import places_taken
 from pipelines.store.plan import Planned, Write
@@ -272,15 +272,15 @@ def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, fi
 
 def _log_rows(copies: DataFrame, head: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
     """Rows of the commit log from copies with their places."""
-    store_timestamp = number_apart(head.last_store_timestamp)
-    waits_from = number_apart(min(head.last_store_timestamp, FARTHEST_MS))
+    store_timestamp = runtime_literal(head.last_store_timestamp)
+    waits_from = runtime_literal(min(head.last_store_timestamp, FARTHEST_MS))
     columns = {
         "segment": segment_of(F.col("copy_offset"), segment_bytes),
         "physical_offset": F.col("copy_offset"),
         "queue_offset": F.col("copy_queue_offset"),
         "body_crc": body_crc(F.col("body")),
         "store_timestamp": store_timestamp,
-        "append_seq": number_apart(head.append_seq),
+        "append_seq": runtime_literal(head.append_seq),
         "append_id": F.lit(append_id),
         "due_ms": F.coalesce(F.col("due_ms"), waits_from + F.col("due_after_ms")),
     }

@@ -8,7 +8,7 @@ Spark compiles both into the code that reads the rows, which it does not with a 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import hive_hash, is_ascii, string_hash
+from pipelines.spark_internals.catalyst import hive_hash, is_ascii, string_hash
 
 
 def java_hash(text: Column) -> Column:

@@ -12,10 +12,10 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import counted_on, number_at, number_of, off_counter, search
+from pipelines.errors import StoreError
 from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
 from pipelines.log.encode import BLANK_BYTES
-from pipelines.store.errors import StoreError
+from pipelines.spark_internals.catalyst import number_at, number_of, off_counter, running_counter, search
 from pipelines.store.head import LogHead
 from pipelines.store.plan import Planned
 
@@ -297,7 +297,7 @@ def input_row(pieces: Sequence[CountedPiece]) -> Column:
         taken[piece.piece] = PiecePlaces(Counted(first, first + piece.rows), Counted(0, 0))
         first += piece.rows
     starts = _Starts(taken, {})
-    return counted_on(*starts.places, starts.piece, F.lit(1).cast("long"))
+    return running_counter(*starts.places, starts.piece, F.lit(1).cast("long"))
 
 
 def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
@@ -317,7 +317,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     one, piece, pair, unit, place = F.lit(1).cast("long"), *map(F.col, ("piece", "pair", "unit", "place"))
     is_good = F.col("reason").isNull() if "reason" in names else F.lit(True)
     rows = messages.withColumn("piece", starts.piece)
-    rows = rows.withColumn("place", counted_on(*starts.places, piece, one))
+    rows = rows.withColumn("place", running_counter(*starts.places, piece, one))
     rows = rows.withColumn("unit", _unit_of(place, units))
     rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
 
@@ -327,7 +327,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     ways = {"queue_id": F.col("queue_id"), "shard": F.abs(F.col("shard") % queue_nums)}
     said = [F.when(is_alone, way) for name, way in ways.items() if name in names]
     turning = F.when(F.coalesce(*said, F.lit(None)).isNull(), pair)
-    turn = counted_on(*starts.turns, turning, one) % queue_nums
+    turn = running_counter(*starts.turns, turning, one) % queue_nums
     chosen = F.coalesce(number_at(units.chosen_queue_ids, unit), *said, turn)
     rows = rows.withColumn("chosen_queue_id", chosen.cast("int"))
 
@@ -343,9 +343,9 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
 
     # Its offsets.
     in_unit = number_at(units.queue_offsets, unit) + place - number_at(units.first_places, unit)
-    in_queue = counted_on(*starts.queues, starts.queue(pair, F.col("queue_id")), one)
+    in_queue = running_counter(*starts.queues, starts.queue(pair, F.col("queue_id")), one)
     sized_piece = F.when(F.col("chosen_queue_id").isNotNull(), piece)
-    bytes_before = counted_on(*starts.bytes, sized_piece, F.col("size_bytes").cast("long"))
+    bytes_before = running_counter(*starts.bytes, sized_piece, F.col("size_bytes").cast("long"))
     rows = rows.withColumns({"queue_offset": F.coalesce(in_unit, in_queue), "bytes_before": bytes_before})
     gap = number_at(placement.roll_gaps, last_not_above(placement.roll_bytes, F.col("bytes_before")))
     # The last row of a piece must come to the piece's end: less would be a hole in the log.
@@ -405,7 +405,7 @@ def _longs(numbers: Iterable[int]) -> np.ndarray:
 
 
 def _spans(counted: Iterable[Counted]) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends, as `counted_on` takes them."""
+    """Starts and ends, as `running_counter` takes them."""
     both = np.array(list(counted), np.int64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
 

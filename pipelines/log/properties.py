@@ -7,7 +7,7 @@ A piece between two 0x02 counts when its first 0x01 has a name before it and a v
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import behind_last, occurrences, pieces_between
+from pipelines.spark_internals.catalyst import after_last, occurrences, parts_between
 
 NAME_END, PROPERTY_END = "\x01", "\x02"
 # Of characters in a properties string: its length is stored in two bytes.
@@ -21,7 +21,7 @@ def property_value(properties: Column, name: str) -> Column:
     """
     begins = PROPERTY_END + name + NAME_END
     pieces = F.concat(F.lit(PROPERTY_END), properties)
-    last = behind_last(pieces, begins, PROPERTY_END)
+    last = after_last(pieces, begins, PROPERTY_END)
     # A name without a value is no property: one before it may count.
     with_value = F.nullif(F.regexp_extract(pieces, rf"(?s)^.*\Q{begins}\E([^{PROPERTY_END}]+)", 1), F.lit(""))
     return F.coalesce(last, F.when(occurrences(pieces, begins) > 0, with_value))
@@ -66,7 +66,7 @@ def _is_closed_pairs(properties: Column) -> Column:
     As many 0x02 as values between a 0x01 and the next 0x02 means that no name has a 0x02 in it. A regular expression
     takes four times as long to say so.
     """
-    values = pieces_between(properties, NAME_END, PROPERTY_END)
+    values = parts_between(properties, NAME_END, PROPERTY_END)
     has_names = ~properties.startswith(NAME_END) & (occurrences(properties, PROPERTY_END + NAME_END) == 0)
     has_values = occurrences(properties, NAME_END + PROPERTY_END) == 0
     is_closed = properties.endswith(PROPERTY_END) & (occurrences(properties, PROPERTY_END) == values)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 
 def load_function(option: str, name: str, others: str = "") -> Callable[..., Any]:

@@ -7,12 +7,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from pipelines.errors import BadInput
 from pipelines.log.claims import lies_in, spans_of_offsets
 from pipelines.log.numbers import whole_number
-from pipelines.store.delta import is_delta_table
-from pipelines.store.errors import BadInput
+from pipelines.spark_internals.delta_log import is_delta_table
+from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.host_text import host_hex
-from pipelines.store.jvm import hadoop_path
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 

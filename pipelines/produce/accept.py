@@ -9,6 +9,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.log.compress import SYS_FLAG_BITS, compressed
 from pipelines.log.encode import (
     COMPRESSED,
@@ -26,7 +27,6 @@ from pipelines.log.properties import property_value
 from pipelines.produce.complaints import AcceptRules, complaints_of
 from pipelines.produce.divert import may_divert, with_diversion
 from pipelines.produce.inputs import Input
-from pipelines.store.errors import BadInput
 
 TRANSACTION_ID = "__transactionId__"
 

@@ -12,12 +12,12 @@ import numpy as np
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import search
 from pipelines.log.count import ROWS_OF_A_SAMPLE, CountedPiece
 from pipelines.log.place import input_row, last_not_above
 from pipelines.produce.accept import with_typed_columns
 from pipelines.produce.inputs import Input, staged_input
 from pipelines.produce.selectors import Selector, with_selected_queues
+from pipelines.spark_internals.catalyst import search
 
 # Of the input, compressed as it is: a task sorts so much, and later reads it as one split.
 FILE_BYTES = 128 * 1024**2

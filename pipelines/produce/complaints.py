@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import number_of
 from pipelines.log.compress import Codec
 from pipelines.log.encode import BLANK_BYTES, TRANSACTION_BITS, ZLIB
 from pipelines.produce.divert import diversion_complaints, may_divert, out_of_years
 from pipelines.produce.inputs import Input
+from pipelines.spark_internals.catalyst import number_of
 from pipelines.store.places import INNER_BATCH
 from pipelines.store.settings import Settings
 from pipelines.store.topics import SEND_FORBIDDEN

@@ -14,16 +14,16 @@ from difflib import get_close_matches
 from functools import reduce
 from operator import or_
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from pipelines.store.delta import DeltaTable, is_delta_table
-from pipelines.store.errors import BadInput, StoreError
-from pipelines.store.jvm import hadoop_path, java_session, jvm
+from pipelines.errors import BadInput, StoreError
+from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
+from pipelines.spark_internals.files import hadoop_path, sizes_and_times
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
@@ -126,7 +126,7 @@ class Input:
         """Bytes of its files; also of a Delta table's, whose sizes are not frozen."""
         if self.version is None:
             return self.size_bytes
-        found = _sizes_and_times(spark, [file.uri for file in self.files])
+        found = sizes_and_times(spark, [file.uri for file in self.files])
         return sum(size_and_time[0] for size_and_time in found if size_and_time is not None)
 
     def expect_unchanged(self, spark: SparkSession, files: Sequence[int]) -> None:
@@ -137,7 +137,7 @@ class Input:
         if self.version is not None:
             return
         chosen = [self.files[number] for number in files]
-        for file, found in zip(chosen, _sizes_and_times(spark, [file.uri for file in chosen]), strict=True):
+        for file, found in zip(chosen, sizes_and_times(spark, [file.uri for file in chosen]), strict=True):
             if found != (file.size_bytes, file.modified_ms):
                 there = "is gone" if found is None else f"has {found[0]} bytes, written at {found[1]}"
                 raise StoreError(
@@ -468,21 +468,6 @@ def _directory_columns(path: str, files: Sequence[InputFile]) -> tuple[str, ...]
                 f"put what is below that directory, or name the column as one of {', '.join(INPUT_COLUMNS)}"
             )
     return columns
-
-
-def _sizes_and_times(spark: SparkSession, uris: Sequence[str]) -> Iterator[tuple[int, int] | None]:
-    """Of each file its bytes and when it was written, epoch milliseconds; None where there is none."""
-    java, systems = jvm(spark), dict[str, Any]()
-    for uri in uris:
-        path = java.org.apache.hadoop.fs.Path(java.java.net.URI(uri))
-        mount = uri.removesuffix(urlparse(uri).path)
-        if mount not in systems:
-            systems[mount] = path.getFileSystem(java_session(spark).sessionState().newHadoopConf())
-        if systems[mount].exists(path):
-            status = systems[mount].getFileStatus(path)
-            yield int(status.getLen()), int(status.getModificationTime())
-        else:
-            yield None
 
 
 def _delta_version(spark: SparkSession, path: str) -> int:

@@ -12,9 +12,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.log.append_ids import is_put_by
-from pipelines.log.arrow import BYTES_OF_A_BATCH, NO_LIMIT
-from pipelines.log.catalyst import number_apart
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
 from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
@@ -26,7 +25,9 @@ from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
 from pipelines.produce.inputs import ALL_FILES, Input, refusing_other_headers
 from pipelines.produce.selectors import Selector
-from pipelines.store.errors import BadInput
+from pipelines.spark_internals.arrow import BYTES_OF_A_BATCH, NO_LIMIT
+from pipelines.spark_internals.catalyst import runtime_literal
+from pipelines.spark_internals.sessions import cloned
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
@@ -312,7 +313,7 @@ class Put:
         """Rows of the commit log for a placement."""
         has = self.source.columns.__contains__
         unique_key = F.upper(F.md5(F.concat(F.lit(f"{self.batch_id}:"), F.col("place").cast("string"))))
-        store_timestamp, now = number_apart(placement.head.last_store_timestamp), number_apart(now_ms)
+        store_timestamp, now = runtime_literal(placement.head.last_store_timestamp), runtime_literal(now_ms)
         columns = {
             "segment": segment_of(F.col("physical_offset"), self.settings.segment_bytes),
             "flag": F.coalesce(F.col("flag"), F.lit(0)) if has("flag") else F.lit(0),
@@ -326,14 +327,14 @@ class Put:
             "prepared_transaction_offset": F.lit(0),
             "body": F.col("stored_body"),
             "properties": final_properties(self.source, unique_key),
-            "append_seq": number_apart(placement.head.append_seq),
+            "append_seq": runtime_literal(placement.head.append_seq),
             "append_id": F.lit(f"{self.batch_id}:{placement.from_place}-{placement.to_place}"),
             **{
                 name: F.lit(None) for name in ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
             },
         }
         if may_divert(self.source):
-            waits_from = number_apart(min(placement.head.last_store_timestamp, FARTHEST_MS))
+            waits_from = runtime_literal(min(placement.head.last_store_timestamp, FARTHEST_MS))
             columns |= {
                 "topic": F.coalesce("parked_topic", "topic"),
                 "due_ms": F.coalesce(F.col("due_at_ms"), waits_from + F.col("due_after_ms")),
@@ -534,7 +535,7 @@ def session_with_splits(spark: SparkSession, source: Input, whole_files: bool) -
 
     A session of its own, since settings belong to a session and several puts may run in one at the same time.
     """
-    mine = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+    mine = cloned(spark)
     eighth = -(-source.size_bytes // 8)
     split_bytes = min(max(eighth, 8 * 1024**2), 128 * 1024**2)
     if whole_files:

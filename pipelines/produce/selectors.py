@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.arrow import over_columns
 from pipelines.log.message import Message
+from pipelines.spark_internals.arrow import over_columns
 
 Selector = Callable[[list[int], Message, Any], int]
 

@@ -7,11 +7,11 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
 from pipelines.quality.expectations import Validator
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
-from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view

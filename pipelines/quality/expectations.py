@@ -15,8 +15,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.quality.promise import Check, Promise
-from pipelines.store.errors import BadInput
 
 # Read when it is imported: nothing is sent anywhere.
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

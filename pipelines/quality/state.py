@@ -6,8 +6,8 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.quality.promise import Check, Promise, check, complaint
-from pipelines.store.errors import BadInput
 from pipelines.store.head import bounds_of, head_as_found
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot

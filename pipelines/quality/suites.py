@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pipelines.errors import BadInput
 from pipelines.quality.appends import last_append
 from pipelines.quality.caches import followers, queue_bounds
 from pipelines.quality.derived import derived_checks
@@ -11,7 +12,6 @@ from pipelines.quality.promise import Check
 from pipelines.quality.records import queues_over_segments, records_in_order, whole_records
 from pipelines.quality.scope import Scope
 from pipelines.quality.state import group_offsets, in_flight, keys_of_state, settings_given
-from pipelines.store.errors import BadInput
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 

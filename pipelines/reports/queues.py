@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import has_queue_entry
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.head import LogHead, head_as_found
 from pipelines.store.progress import covered, expect_intact, followed_rows
 from pipelines.store.snapshot import Snapshot

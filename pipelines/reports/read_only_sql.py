@@ -1,10 +1,8 @@
 """One query in SQL over the tables and views of a store, and nothing but a query."""
 
 import re
-from collections.abc import Iterator
 from itertools import takewhile
 
-from py4j.java_gateway import JavaObject, is_instance_of
 from pyspark.errors import (
     AnalysisException,
     ArithmeticException,
@@ -17,7 +15,8 @@ from pyspark.errors import (
 )
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
+from pipelines.spark_internals.parser import what_is_no_query
 from pipelines.store.views import VIEWS, Readable, Reading
 from schemas import TABLES
 
@@ -30,16 +29,6 @@ FAULTS_OF_A_QUERY = (
     IllegalArgumentException,
     NumberFormatException,
     SparkRuntimeException,
-)
-
-_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
-# Commands, INSERT and its kin, scripts run by TRANSFORM, procedures, and text that becomes a statement later.
-NO_QUERY = (
-    f"{_LOGICAL}.Command",
-    f"{_LOGICAL}.ParsedStatement",
-    f"{_LOGICAL}.ScriptTransformation",
-    f"{_LOGICAL}.ExecutableDuringAnalysis",
-    "org.apache.spark.sql.catalyst.analysis.UnresolvedExecuteImmediate",
 )
 
 
@@ -59,15 +48,11 @@ def query_rows(spark: SparkSession, tables: Readable, statement: str) -> DataFra
 def expect_query(spark: SparkSession, statement: str) -> None:
     """Raises BadInput unless Spark's parser reads the text as one query."""
     try:
-        plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(statement)
+        other = what_is_no_query(spark, statement)
     except FAULTS_OF_A_QUERY as wrong:
         raise fault(wrong) from wrong
-    gateway = spark.sparkContext._gateway
-    for node in _nodes(plan):
-        if any(is_instance_of(gateway, node, kind) for kind in NO_QUERY):
-            raise BadInput(
-                f"sql takes one query that reads (SELECT, WITH, VALUES, TABLE); this is {node.nodeName()}"
-            )
+    if other is not None:
+        raise BadInput(f"sql takes one query that reads (SELECT, WITH, VALUES, TABLE); this is {other}")
 
 
 def fault(wrong: PySparkException) -> BadInput:
@@ -75,15 +60,6 @@ def fault(wrong: PySparkException) -> BadInput:
     lines = [line.strip() for line in str(wrong).strip().splitlines()]
     said = " ".join(takewhile(lambda line: line and not line.startswith(("==", "JVM stacktrace")), lines))
     return BadInput(re.sub(r";?\s*(SQLSTATE: \w+;?)(.*)$", r" (\1\2)", said).replace(";)", ")").rstrip("; "))
-
-
-def _nodes(plan: JavaObject) -> Iterator[JavaObject]:
-    """The plan and everything below it, with the queries of a WITH."""
-    yield plan
-    for below in (plan.children(), plan.innerChildren()):
-        nodes = below.iterator()
-        while nodes.hasNext():
-            yield from _nodes(nodes.next())
 
 
 def _name_tables(tables: Readable, statement: str) -> None:

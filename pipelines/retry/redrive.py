@@ -10,12 +10,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.encode import TRANSACTION_BITS, with_store_host_bit
 from pipelines.log.park import LEVEL_LIST, is_parking_topic
 from pipelines.log.properties import without
-from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot

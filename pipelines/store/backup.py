@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from pipelines.store.delta import has_commit
-from pipelines.store.errors import BadInput, StoreError
-from pipelines.store.jvm import hadoop_path, jvm, read_text
+from pipelines.errors import BadInput, StoreError
+from pipelines.spark_internals.delta_log import has_commit
+from pipelines.spark_internals.files import copy_file, hadoop_path, length_of, read_text
 from pipelines.store.lock import under_lock
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import BACKUP_FILE, Store, absolute
@@ -118,13 +118,13 @@ class Backup:
 
     def _copy(self, file: File) -> bool:
         """Copy a file unless it is there with its whole length; whether it was copied."""
-        hadoop, here, there = jvm(self.store.spark).org.apache.hadoop.fs, self._here, self._there
-        source, target = (hadoop.Path(f"{uri}/{file.name}") for uri in (self.store.uri, self.to))
-        if there.exists(target) and there.getFileStatus(target).getLen() == file.size:
-            return False
+        spark = self.store.spark
+        source, target = (f"{uri}/{file.name}" for uri in (self.store.uri, self.to))
         try:
-            hadoop.FileUtil.copy(here, source, there, target, False, True, here.getConf())
-            found = there.getFileStatus(target).getLen()
+            if length_of(spark, target) == file.size:
+                return False
+            copy_file(spark, source, target)
+            found = length_of(spark, target)
         except Exception as failure:
             raise StoreError(f"{file.name} could not be copied to {self.to}: {failure}") from failure
         if found != file.size:

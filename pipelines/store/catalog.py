@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.sql_text import delta_table, quoted_name
 from pipelines.store.store import Store
 from pipelines.store.views import VIEWS

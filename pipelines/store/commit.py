@@ -20,8 +20,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.store.delta import CommitInfo, is_conflict
-from pipelines.store.errors import HeadMoved
+from pipelines.errors import HeadMoved
+from pipelines.spark_internals.delta_log import CommitInfo, is_conflict
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, with_plan

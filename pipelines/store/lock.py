@@ -15,12 +15,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
 
-from pipelines.store.jvm import jvm
+from pipelines.spark_internals.files import locked_by_jvm
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +109,9 @@ def _lock(spark: SparkSession, uri: str) -> Iterator[None]:
         if _depth[directory]:  # this thread holds it already
             yield
             return
-        file = jvm(spark).java.io.RandomAccessFile(f"{path}/{LOCK_FILE}", "rw")
-        try:
-            file.getChannel().lock()
+        with locked_by_jvm(spark, Path(path) / LOCK_FILE):
             _depth[directory] += 1
-            yield
-        finally:
-            _depth[directory] = 0
-            file.close()  # gives the lock back
+            try:
+                yield
+            finally:
+                _depth[directory] = 0

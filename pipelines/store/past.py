@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.store import Store
 from schemas import STORE_SETTINGS, Table
 

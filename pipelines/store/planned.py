@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F
 
-from pipelines.store.delta import AddedRows, CommitInfo
-from pipelines.store.errors import StoreError
+from pipelines.errors import StoreError
+from pipelines.spark_internals.delta_log import AddedRows, CommitInfo
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot, app_id
 from schemas import COMMITLOG, DERIVED

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipelines.store.errors import StoreError
+from pipelines.errors import StoreError
 from pipelines.store.plan import Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table

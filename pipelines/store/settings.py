@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.setting_names import OLD_SPELLINGS, ROCKETMQ_NAMES, SECRET_NAMES
 
 INT_MAX = 2**31 - 1

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from pipelines.store.delta import DeltaSnapshot, ListedFile
-from pipelines.store.errors import TableMissing
+from pipelines.errors import TableMissing
+from pipelines.spark_internals.delta_log import DeltaSnapshot, ListedFile
 from pipelines.store.plan import Planned, Write
 from schemas import DERIVED, PROGRESS, Table
 

@@ -3,14 +3,15 @@
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property
 
 from delta.tables import DeltaTable as DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.store.delta import DeltaTable, is_delta_table
-from pipelines.store.errors import BadInput
-from pipelines.store.jvm import default_scheme, hadoop_path, jvm
+from pipelines.errors import BadInput
+from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
+from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.lock import local_path, under_lock
 from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
@@ -124,7 +125,8 @@ class Store:
         """Make those tables that are not there."""
         local = local_path(self.uri)
         if local is not None:
-            jvm(self.spark).java.io.File(local).mkdirs()  # the lock file lies in it
+            with suppress(OSError):  # Delta's own error says more
+                os.makedirs(local, exist_ok=True)  # the lock file lies in it
         under_lock(self.spark, self.uri, self._make_missing_tables)
 
     def _make_missing_tables(self, tables: Sequence[Table] = TABLES) -> None:

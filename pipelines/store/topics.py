@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.snapshot import Snapshot

@@ -6,7 +6,7 @@ import pytest
 
 from pipelines.broker_files.broker_config import BrokerConfig, parse_fastjson
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.chain import RecordChain
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from tests.model.records import Record, encode_segments, place, write_queue
 
 SEGMENT_BYTES = 1_024

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.consume import allocate
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 pytestmark = pytest.mark.quick
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.consume.offset_files import read_offsets, write_offsets
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 
 PROJECT = Path(__file__).parent.parent.parent
 

@@ -34,9 +34,9 @@ from pipelines.consume.queue_locks import (
     read_locks,
     renew,
 )
+from pipelines.spark_internals.process import is_gone, process_of
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
-from pipelines.store.process import is_gone, process_of
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import QUEUE_LOCKS

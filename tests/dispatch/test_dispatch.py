@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame
 
 from pipelines.dispatch import follow, layout
 from pipelines.dispatch.follow import plan_dispatch
+from pipelines.errors import BadInput, StoreError
 from pipelines.store.commit import Committed, commit
-from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Followed, covered
 from pipelines.store.snapshot import Snapshot

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.errors import BadInput
 from pipelines.filter.class_filters import (
     UploadedClass,
     expect_uploads,
@@ -13,7 +14,6 @@ from pipelines.filter.class_filters import (
     source_crc,
     verdicts,
 )
-from pipelines.store.errors import BadInput
 from pipelines.store.settings import Settings
 from schemas import COMMITLOG
 

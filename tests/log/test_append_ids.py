@@ -3,8 +3,8 @@
 import pytest
 from pyspark.sql import SparkSession
 
+from pipelines.errors import BadInput
 from pipelines.log.append_ids import expect_batch_id, is_put_by
-from pipelines.store.errors import BadInput
 
 
 @pytest.mark.quick

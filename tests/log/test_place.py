@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipelines.errors import StoreError
 from pipelines.log.place import rolls
-from pipelines.store.errors import StoreError
 from tests.life import WHEEL, B, Life, raw
 from tests.model.log import Message, record_size
 

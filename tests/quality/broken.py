@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from pipelines.errors import StoreError
 from pipelines.store.commit import commit
 from pipelines.store.cut import set_append_only
-from pipelines.store.errors import StoreError
 from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.store import Store

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from pipelines.consume.offsets import plan_reset
+from pipelines.errors import BadInput
 from pipelines.quality import appends, caches, lineage, records, state
 from pipelines.quality.promise import Promise, at_least
 from pipelines.quality.scope import joined
 from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES
 from pipelines.store.commit import commit
-from pipelines.store.errors import BadInput
 from pipelines.store.store import Store
 from tests.conftest import PROJECT, JobRun, run_job
 from tests.life import B, Life

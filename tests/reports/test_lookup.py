@@ -3,6 +3,7 @@
 import pytest
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.log.hashing import java_hash
 from pipelines.reports.lineage import copies_of
 from pipelines.reports.lookup import (
@@ -16,7 +17,6 @@ from pipelines.reports.lookup import (
     rows_with_key,
 )
 from pipelines.store.commit import commit
-from pipelines.store.errors import BadInput
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUME_QUEUE

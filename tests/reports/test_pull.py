@@ -2,9 +2,9 @@
 
 import pytest
 
+from pipelines.errors import BadInput
 from pipelines.reports.pull import pull, status_outside
 from pipelines.reports.queues import Queue, read_queue
-from pipelines.store.errors import BadInput
 from pipelines.store.store import Store
 from tests.reports.golden import cases
 

@@ -11,12 +11,12 @@ from pyspark.sql import types as T
 
 from jobs.live_page import LivePage
 from jobs.report import write_whole
+from pipelines.errors import BadInput
 from pipelines.reports import read_only_sql
 from pipelines.reports.page import upkeep
 from pipelines.reports.page.ask import ask
 from pipelines.reports.page.overview import Overview, overview
 from pipelines.store import views
-from pipelines.store.errors import BadInput
 from pipelines.store.store import Store
 from schemas import COMMITLOG, TABLES, Table
 from tests.conftest import run_job

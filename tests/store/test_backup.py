@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pipelines.dispatch.follow import plan_dispatch
+from pipelines.errors import BadInput, StoreError
 from pipelines.store import backup as module
 from pipelines.store.backup import Backup
 from pipelines.store.commit import commit
-from pipelines.store.errors import BadInput, StoreError
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import BACKUP_FILE, Store
 from schemas import COMMITLOG, CONSUME_QUEUE, PROGRESS, QUEUE_BOUNDS, TABLES, Table

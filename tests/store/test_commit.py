@@ -10,9 +10,9 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import pipelines.store.commit as module
+from pipelines.errors import HeadMoved
+from pipelines.spark_internals.delta_log import CONFLICTS, is_conflict
 from pipelines.store.commit import commit
-from pipelines.store.delta import CONFLICTS, is_conflict
-from pipelines.store.errors import HeadMoved
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.spark_internals.delta_log import PUTS_A_FILE, DeltaTable, log_store_class
 from pipelines.store.commit import commit
-from pipelines.store.delta import PUTS_A_FILE, DeltaTable, log_store_class
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import CUTS

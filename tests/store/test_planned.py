@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 
 from pipelines.broker_files import import_log
 from pipelines.dispatch import follow
+from pipelines.errors import StoreError
 from pipelines.log import copies
 from pipelines.produce import put
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, plan_set_aside, set_append_only
-from pipelines.store.errors import StoreError
 from pipelines.store.store import Store
 from tests.conftest import JobRun
 from tests.life import B, Life

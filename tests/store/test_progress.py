@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import plan_merge
+from pipelines.errors import StoreError, TableMissing
 from pipelines.store.commit import commit
-from pipelines.store.errors import StoreError, TableMissing
 from pipelines.store.plan import Plan
 from pipelines.store.progress import (
     Followed,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.store.errors import BadInput
+from pipelines.errors import BadInput
 from pipelines.store.settings import SETTINGS, Settings, delay_levels_ms, host, read_broker_conf
 
 pytestmark = pytest.mark.quick

@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipelines.errors import BadInput
 from pipelines.store.commit import commit
-from pipelines.store.errors import BadInput
 from pipelines.store.groups import (
     FIRST_GROUPS,
     SubscriptionGroupConfig,

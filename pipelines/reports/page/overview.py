@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pipelines.reports.page import failures, log, readers, upkeep, waiting
 from pipelines.reports.page.ask import Found, ask
 from pipelines.reports.page.parts import Section
-from pipelines.store.delta import is_delta_table
+from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.snapshot import Snapshot
 from schemas import TABLES
 

@@ -16,7 +16,8 @@ from urllib.parse import unquote
 from delta import exceptions
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.store.jvm import hadoop_path, is_java, java_causes, java_session, jvm
+from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.jvm import is_java, java_causes, java_session, jvm
 
 # Of each column, in a file's statistics.
 _BOUNDS = ("minValues", "maxValues")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from pipelines.store.jvm import jvm
+from pipelines.spark_internals.jvm import jvm
 
 _PROC = Path("/proc")
 

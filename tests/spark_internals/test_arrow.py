@@ -6,8 +6,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.log import arrow
-from pipelines.log.arrow import BATCH_BYTES, BYTES_OF_A_BATCH, NO_LIMIT, ROWS_OF_A_BATCH, unweighed
+from pipelines.spark_internals import arrow
+from pipelines.spark_internals.arrow import (
+    BATCH_BYTES,
+    BYTES_OF_A_BATCH,
+    NO_LIMIT,
+    ROWS_OF_A_BATCH,
+    unweighed,
+)
 
 ROWS = 200
 

@@ -1,20 +1,38 @@
-"""Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM."""
+"""Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM.
+
+Read from Spark 4.1.4: Catalyst's expressions Invoke, StaticInvoke, Literal and HiveHash by the order of their arguments,
+`ExpressionUtils` between columns and expressions, UTF8String and UnsafeArrayData as a task holds its values. Another Spark
+may order them otherwise; every function here has a test that would fail.
+"""
 
 import re
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-# Null for null, the same for the same: Spark may then work a call out once, and where it likes.
-IS_A_FUNCTION = (True, True, True)
-# Never null, and not to be worked out before the rows are there.
-IS_ASKED_LATER = (True, False, False)
+
+class Call(NamedTuple):
+    """What Catalyst's Invoke and StaticInvoke assume of a method; the names are theirs.
+
+    propagate_null    null where an argument is null, without calling it
+    return_nullable   may return null
+    is_deterministic  returns the same for the same arguments: Spark may call it once, and where it likes
+    """
+
+    propagate_null: bool
+    return_nullable: bool
+    is_deterministic: bool
+
+
+IS_A_FUNCTION = Call(propagate_null=True, return_nullable=True, is_deterministic=True)
+# Called for each row, in the task that has the row, and not while the plan is made.
+IS_CALLED_FOR_EACH_ROW = Call(propagate_null=True, return_nullable=False, is_deterministic=False)
 
 
 def hive_hash(text: Column) -> Column:
@@ -35,19 +53,19 @@ def is_ascii(text: Column) -> Column:
     return jvm.column(jvm.method(jvm.expression(text), "isFullAscii", jvm.boolean))
 
 
-def number_apart(number: int) -> Column:
-    """A number as a column, long, that is no part of the code Spark compiles.
+def runtime_literal(number: int) -> Column:
+    """A number as a column, long, that is not part of the code Spark compiles.
 
-    For what is another one each time a query is made. F.lit writes numbers of up to 64 bits into the code, and a query over
-    millions of rows is then compiled anew each time, by Spark and, while its first rows wait, by the JVM.
+    For a number that differs each time a query is made. F.lit writes numbers of up to 64 bits into the code, and a query
+    over millions of rows is then compiled again each time, by Spark and, while its first rows wait, by the JVM.
     """
     jvm = _jvm()
     as_decimal = jvm.expression(F.lit(Decimal(number)))  # an object, which the code is given
-    return jvm.column(jvm.method(as_decimal, "toLong", jvm.long, IS_ASKED_LATER))
+    return jvm.column(jvm.method(as_decimal, "toLong", jvm.long, IS_CALLED_FOR_EACH_ROW))
 
 
 def number_of(texts: Sequence[str], text: Column) -> Column:
-    """Which of some texts, all different and none with U+0001, a text is, long; -1 where it is none of them, or null."""
+    """The index (long) of a text among some texts, all different and none with U+0001; -1 where it is not there, or null."""
     if not texts:
         return F.lit(-1).cast("long")
     jvm = _jvm()
@@ -57,9 +75,9 @@ def number_of(texts: Sequence[str], text: Column) -> Column:
 
 
 def search(ascending: np.ndarray, number: Column) -> Column:
-    """Where a number (long) stands among ascending ones (int64), int; null for null.
+    """The index (int) of a number (long) among ascending ones (int64); null for null.
 
-    Where it is not among them: -1 less the number of those before it (Arrays.binarySearch).
+    Where it is not among them: -1 minus the count of those before it (Arrays.binarySearch).
     """
     jvm = _jvm()
     among = jvm.literal(jvm.long_array(ascending), jvm.longs)
@@ -67,25 +85,28 @@ def search(ascending: np.ndarray, number: Column) -> Column:
 
 
 def number_at(numbers: np.ndarray, index: Column) -> Column:
-    """One of some numbers (int64), long; null where there is none. They are no part of the code Spark compiles."""
+    """The number (long) at an index of an array (int64); null where the index is outside.
+
+    The numbers are not part of the code Spark compiles.
+    """
     jvm = _jvm()
     array = jvm.unsafe_array.fromPrimitiveArray(jvm.long_array(numbers))
     return F.get(jvm.column(jvm.literal(array, jvm.array_of_longs)), index)
 
 
-def counted_on(starts: np.ndarray, ends: np.ndarray, which: Column, step: Column) -> Column:
-    """What a counter stands at, long, before `step` (long) is added to it; null for a null `which`, whose step is not added.
+def running_counter(starts: np.ndarray, ends: np.ndarray, which: Column, step: Column) -> Column:
+    """A running counter: the value (long) of a counter before `step` (long) is added to it.
 
-    starts, ends  where each counter begins, and what it must not go beyond, int64: a row that takes it there fails its
+    starts, ends  where each counter starts, and what it must not exceed, int64: a row that takes it further fails its
                   task, and so does a counter that is not there (see `off_counter`)
-    which         the counter's number, int
-    Each task has counters of its own and counts its rows in their order; a task that is tried again begins anew, as
-    Spark brings every task its plan afresh.
+    which         index of the counter, int; null: the result is null and nothing is added
+    Each task has its own counters and counts its rows in their order. A task that is tried again starts from `starts`,
+    because Spark sends every task a new copy of its plan.
     """
     jvm = _jvm()
     counters = jvm.held(jvm.counters(jvm.long_array(starts)))
     arguments = jvm.arguments(jvm.expression(which), jvm.expression(step))
-    stood_at = jvm.method(counters, "getAndAdd", jvm.long, IS_ASKED_LATER, arguments)
+    stood_at = jvm.method(counters, "getAndAdd", jvm.long, IS_CALLED_FOR_EACH_ROW, arguments)
     # A method the JVM has an instruction for: it returns its first argument.
     end = jvm.expression(F.coalesce(number_at(ends, which), F.lit(0).cast("long")))
     return jvm.column(
@@ -98,13 +119,13 @@ _OFF_COUNTER = re.compile(r"(?:Index -?\d+|Range \[\d+, \d+ \+ \d+\)) out of bou
 
 
 def off_counter(failure: BaseException) -> str | None:
-    """What the JVM says where a failure is that of a counter of `counted_on`; None for another failure."""
+    """What the JVM says where a failure is that of a counter of `running_counter`; None for another failure."""
     found = _OFF_COUNTER.search(str(failure))
     return found[0] if found is not None else None
 
 
 def occurrences(text: Column, part: str) -> Column:
-    """How often a part stands in a text, one behind the other, int; null for null."""
+    """How often a part occurs in a text without overlapping, int; null for null."""
     jvm = _jvm()
     found = jvm.call(
         jvm.string_utils, "countMatches", jvm.integer, jvm.java_text(text), jvm.java_literal(part)
@@ -112,16 +133,16 @@ def occurrences(text: Column, part: str) -> Column:
     return jvm.column(found)
 
 
-def pieces_between(text: Column, opens: str, closes: str) -> Column:
-    """How many pieces of a text stand between an `opens` and the next `closes` behind it, int; null where none does."""
+def parts_between(text: Column, opens: str, closes: str) -> Column:
+    """How many parts of a text lie between an `opens` and the next `closes` after it, int; null where there are none."""
     jvm = _jvm()
     marks = map(jvm.java_literal, (opens, closes))
     pieces = jvm.call(jvm.string_utils, "substringsBetween", jvm.java_strings, jvm.java_text(text), *marks)
     return jvm.column(jvm.call(jvm.java_array, "getLength", jvm.integer, pieces))
 
 
-def behind_last(text: Column, begins: str, ends: str) -> Column:
-    """What stands behind the last `begins` in a text, up to the next `ends`, string; null where that is nothing.
+def after_last(text: Column, begins: str, ends: str) -> Column:
+    """The text after the last `begins`, up to the next `ends`, string; null where that is empty.
 
     As substring_index(substring_index(text, begins, -1), ends, 1) where the text begins with `ends`, in a third of the
     time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
@@ -141,7 +162,7 @@ def _jvm() -> "_Jvm":
 
 
 class _Jvm:
-    """What these expressions are made of. Each part of a name is a question to the JVM, so each is asked once."""
+    """The Java classes and functions these expressions are made of, looked up once a session."""
 
     def __init__(self, jvm: Any) -> None:
         spark = jvm.org.apache.spark
@@ -199,16 +220,18 @@ class _Jvm:
         owner: Any,
         name: str,
         returns: Any,
-        kind: tuple[bool, bool, bool] = IS_A_FUNCTION,
+        call: Call = IS_A_FUNCTION,
         arguments: Any = None,
     ) -> Any:
         """A call of an object's method."""
         given = self.nothing if arguments is None else arguments
-        return self._invoke(owner, name, returns, given, self.nothing, *kind)
+        return self._invoke(owner, name, returns, given, self.nothing, *call)
 
     def held(self, thing: Any) -> Any:
-        """An object that every task gets afresh. A plan's text would write out all that is in it; it lies in an array, of
-        which Java writes the address."""
+        """An object of which every task gets a new copy.
+
+        It lies in an array, because a plan's text writes a literal out in full, but of an array only the address.
+        """
         kind, array = thing.getClass(), self._new_array(thing.getClass(), 1)
         array[0] = thing
         literal = self.literal(array, self._object_type(array.getClass()))

@@ -1,4 +1,7 @@
-"""The JVM behind a session, for the few things Spark's Python API does not offer."""
+"""The JVM behind a session, for the few things Spark's Python API does not offer.
+
+Within this folder only. Read from PySpark 4.1.4 and py4j 0.10.9.9: `_jvm`, `_jsparkSession` and `_gateway` are theirs.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import wraps
@@ -43,18 +46,6 @@ def java_session(spark: SparkSession) -> Any:
     return spark._jsparkSession
 
 
-def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's Path and the file system it is on."""
-    target = jvm(spark).org.apache.hadoop.fs.Path(path)
-    return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
-
-
-def default_scheme(spark: SparkSession) -> str:
-    """The scheme of the file system on which Hadoop looks for a path that names none."""
-    hadoop = java_session(spark).sparkContext().hadoopConfiguration()
-    return str(jvm(spark).org.apache.hadoop.fs.FileSystem.getDefaultUri(hadoop).getScheme())
-
-
 def java_causes(failure: BaseException) -> Iterator[Any]:
     """The Java exceptions of which a Python one tells, each followed by its cause."""
     # py4j's own exceptions have the first name, those PySpark made of them the second.
@@ -69,13 +60,6 @@ def is_java(exception: Any, class_name: str) -> bool:
     return bool(is_instance_of(SparkContext._gateway, exception, class_name))
 
 
-def read_text(spark: SparkSession, path: str) -> str | None:
-    """What a small file says, UTF-8; None where it cannot be read to its end: whoever wrote it was cut short."""
-    target, files = hadoop_path(spark, path)
-    stream = files.open(target)
-    try:
-        return str(jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-    except Py4JJavaError:
-        return None
-    finally:
-        stream.close()
+def is_java_failure(failure: BaseException) -> bool:
+    """Whether an exception is py4j's own for one of Java's that PySpark has no class for."""
+    return isinstance(failure, Py4JJavaError)

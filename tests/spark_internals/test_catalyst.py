@@ -5,12 +5,12 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.catalyst import (
-    counted_on,
-    number_apart,
+from pipelines.spark_internals.catalyst import (
     number_at,
     number_of,
     off_counter,
+    running_counter,
+    runtime_literal,
     search,
 )
 
@@ -20,7 +20,7 @@ NO_END = np.full(2, 2**62, np.int64)
 @pytest.mark.quick
 def test_a_number_apart_is_that_number_and_stays_out_of_the_code(spark: SparkSession) -> None:
     numbers = (0, -1, 1_700_000_000_000, 2**63 - 1, -(2**63))
-    columns = [number_apart(number).alias(f"n{place}") for place, number in enumerate(numbers)]
+    columns = [runtime_literal(number).alias(f"n{place}") for place, number in enumerate(numbers)]
     rows = spark.range(2).select(*columns)
     assert dict(rows.dtypes) == {f"n{place}": "bigint" for place in range(len(numbers))}
     assert [tuple(row) for row in rows.collect()] == [numbers, numbers]
@@ -68,7 +68,7 @@ def test_every_task_counts_on_from_the_starts_in_the_order_of_its_rows(spark: Sp
     rows = spark.range(0, 12, 1, 3).withColumn(
         "which", F.when(F.col("id") % 4 != 3, F.col("id") % 2).cast("int")
     )
-    counted = rows.withColumn("stood_at", counted_on(starts, NO_END[:2], F.col("which"), F.col("id")))
+    counted = rows.withColumn("stood_at", running_counter(starts, NO_END[:2], F.col("which"), F.col("id")))
     # What a counter stood at is used twice and counted once.
     counted = counted.select(
         "id", (F.col("stood_at") + F.col("stood_at") - F.col("stood_at")).alias("stood_at")
@@ -89,7 +89,7 @@ def test_every_task_counts_on_from_the_starts_in_the_order_of_its_rows(spark: Sp
 @pytest.mark.quick
 def test_a_counter_that_is_not_there_is_an_error(spark: SparkSession) -> None:
     one = F.lit(1).cast("long")
-    counted = spark.range(1).select(counted_on(np.array([1], np.int64), NO_END[:1], F.lit(-1), one))
+    counted = spark.range(1).select(running_counter(np.array([1], np.int64), NO_END[:1], F.lit(-1), one))
     with pytest.raises(Exception, match="out of bounds") as failed:
         counted.collect()
     assert off_counter(failed.value) == "Index -1 out of bounds for length 1"
@@ -99,7 +99,7 @@ def test_a_counter_that_is_not_there_is_an_error(spark: SparkSession) -> None:
 def test_a_counter_goes_up_to_its_end_and_not_beyond(spark: SparkSession) -> None:
     starts, which = np.array([100], np.int64), F.lit(0)
     for end, step, fits in ((103, 1, True), (102, 1, False), (103, 2, False), (106, 2, True)):
-        counter = counted_on(starts, np.array([end], np.int64), which, F.lit(step).cast("long"))
+        counter = running_counter(starts, np.array([end], np.int64), which, F.lit(step).cast("long"))
         rows = spark.range(0, 3, 1, 1).select(counter.alias("stood_at"))
         if fits:
             assert [row.stood_at for row in rows.collect()] == [100, 100 + step, 100 + 2 * step]
@@ -117,7 +117,7 @@ def test_a_plan_s_text_does_not_write_out_what_its_rows_look_up(spark: SparkSess
         search(numbers, F.col("id")),
         number_at(numbers, F.col("id").cast("int")),
         number_of([f"topic-{number}" for number in numbers], F.col("id").cast("string")),
-        counted_on(numbers, 2 * numbers, F.col("id").cast("int"), F.col("id")),
+        running_counter(numbers, 2 * numbers, F.col("id").cast("int"), F.col("id")),
     ]
     rows = spark.range(2).select(*[column.alias(f"c{place}") for place, column in enumerate(columns)])
     assert [tuple(row) for row in rows.collect()] == [(0, 0, -1, 0), (1, 1, -1, 1)]

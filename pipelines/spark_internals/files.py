@@ -1,0 +1,82 @@
+"""Files by way of Hadoop, as Spark itself reads and writes them: local, HDFS, object stores.
+
+Spark's Python API has no files. Hadoop's FileSystem, Path and FileUtil (3.4.2) are public in Java and long stable; what is
+Spark's own here is that a session's settings reach them through `sessionState().newHadoopConf()`.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from pipelines.spark_internals.jvm import java_session, jvm
+
+
+def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's Path and the file system it is on."""
+    target = jvm(spark).org.apache.hadoop.fs.Path(path)
+    return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+
+
+def default_scheme(spark: SparkSession) -> str:
+    """The scheme of the file system on which Hadoop looks for a path that names none."""
+    hadoop = java_session(spark).sparkContext().hadoopConfiguration()
+    return str(jvm(spark).org.apache.hadoop.fs.FileSystem.getDefaultUri(hadoop).getScheme())
+
+
+def read_text(spark: SparkSession, path: str) -> str | None:
+    """What a small file says, UTF-8; None where it cannot be read to its end: whoever wrote it was cut short."""
+    target, files = hadoop_path(spark, path)
+    stream = files.open(target)
+    try:
+        return str(jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    except Py4JJavaError:
+        return None
+    finally:
+        stream.close()
+
+
+def copy_file(spark: SparkSession, source: str, target: str) -> None:
+    """Copy a file to a URI, over one that is there."""
+    (from_path, from_files), (to_path, to_files) = hadoop_path(spark, source), hadoop_path(spark, target)
+    util = jvm(spark).org.apache.hadoop.fs.FileUtil
+    util.copy(from_files, from_path, to_files, to_path, False, True, from_files.getConf())
+
+
+def length_of(spark: SparkSession, uri: str) -> int | None:
+    """How many bytes a file has; None where there is none."""
+    path, files = hadoop_path(spark, uri)
+    return int(files.getFileStatus(path).getLen()) if files.exists(path) else None
+
+
+def sizes_and_times(spark: SparkSession, uris: Sequence[str]) -> Iterator[tuple[int, int] | None]:
+    """Of each file its bytes and when it was written, epoch milliseconds; None where there is none."""
+    java, systems = jvm(spark), dict[str, Any]()
+    for uri in uris:
+        path = java.org.apache.hadoop.fs.Path(java.java.net.URI(uri))
+        mount = uri.removesuffix(urlparse(uri).path)
+        if mount not in systems:
+            systems[mount] = path.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+        if systems[mount].exists(path):
+            status = systems[mount].getFileStatus(path)
+            yield int(status.getLen()), int(status.getModificationTime())
+        else:
+            yield None
+
+
+@contextmanager
+def locked_by_jvm(spark: SparkSession, file: Path) -> Iterator[None]:
+    """While inside, the JVM holds the lock of a local file; other processes and their JVMs wait.
+
+    The JVM and not Python: a killed Python leaves its JVM alive for a moment, and that JVM may still commit.
+    """
+    opened = jvm(spark).java.io.RandomAccessFile(str(file), "rw")
+    try:
+        opened.getChannel().lock()
+        yield
+    finally:
+        opened.close()  # gives the lock back

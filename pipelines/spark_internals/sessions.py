@@ -1,0 +1,14 @@
+"""Sessions beside the one a job runs in: settings belong to a session."""
+
+from pyspark.sql import SparkSession
+
+from pipelines.spark_internals.jvm import java_session
+
+
+def cloned(spark: SparkSession) -> SparkSession:
+    """A session with the settings, views and functions of another one as they are now; what is set in it stays in it.
+
+    `newSession()`, which is public, begins with the application's settings: those of the caller's session would be lost.
+    Read from Spark 4.1.4: the constructor takes Java's session, `cloneSession` is Spark's own.
+    """
+    return SparkSession(spark.sparkContext, java_session(spark).cloneSession())
