@@ -1,4 +1,4 @@
-"""Copy a store, beside whoever writes, into a directory that is a store too."""
+"""Copy a store, while others write to it, into a directory that is a store too."""
 
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ def backup(
         typer.Option("--to", metavar="DIR", help="Empty, or a backup of this store: what is new is added."),
     ],
 ) -> dict[str, Any]:
-    """Copy the store, beside whoever writes, into a directory that is a store too."""
+    """Copy the store, while others write to it, into a directory that is a store too."""
     store = run.store
     planned = Backup(store, to, run.now_ms)
     with run.progress("copying", planned.size, "bytes") as advance:

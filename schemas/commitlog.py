@@ -19,7 +19,7 @@ COMMITLOG = Table(
         ("born_host", "string", "the producer, ip:port"),
         ("store_timestamp", "long", "the store's clock at the append, epoch milliseconds; never less than the row before"),
         ("store_host", "string", "the store, ip:port"),
-        ("reconsume_times", "int", "how often it has been consumed in vain"),
+        ("reconsume_times", "int", "how often consuming it has failed"),
         ("prepared_transaction_offset", "long", "physical offset of the half message for commit rows, else 0"),
         ("body", "binary", "as stored, compressed where sys_flag says so; empty, never null"),
         ("properties", "string", "as stored: name 0x01 value 0x02, repeated"),
