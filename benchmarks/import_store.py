@@ -114,7 +114,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
     from pipelines.broker_files.broker_log import BrokerLog
     from pipelines.broker_files.directory import BrokerDirectory
     from pipelines.broker_files.import_log import read_rows, waits
-    from pipelines.store.settings import Settings
+    from pipelines.rocketmq.settings import Settings
     from pipelines.store.store import Store
 
     broker = work / "broker"

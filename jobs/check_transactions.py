@@ -9,9 +9,9 @@ from pyspark.sql import functions as F
 from jobs.end_transactions import by_answers, state_complaint
 from jobs.job import Run, job, main
 from pipelines.errors import BadInput
-from pipelines.log.properties import property_value
 from pipelines.log.python_code import load_function
 from pipelines.log.requests import message_id, read_requests, refuse
+from pipelines.rocketmq.properties import property_value
 from pipelines.transaction.check import answers, plan_check
 from pipelines.transaction.halves import CHECK
 from schemas import COMMITLOG

@@ -7,8 +7,8 @@ import typer
 
 from jobs.job import Run, job, main
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import Settings, read_broker_conf
 from pipelines.store.groups import plan_first_groups
-from pipelines.store.settings import Settings, read_broker_conf
 from pipelines.store.store import Store
 from pipelines.store.topics import plan_first_topics
 

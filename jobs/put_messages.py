@@ -15,21 +15,15 @@ from jobs.end_transactions import run_local_transactions
 from jobs.job import Run, job, main
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.append_ids import TRACE_PREFIX, expect_batch_id, is_put_by
-from pipelines.log.compress import Codec
 from pipelines.log.place import off_count
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.inputs import freeze
-from pipelines.produce.put import (
-    Appender,
-    Put,
-    QueuesChanged,
-    appended,
-    expect_same_content,
-)
+from pipelines.produce.put import Appender, Put, QueuesChanged, appended, expect_same_content
 from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.trace import traces_of_sends
 from pipelines.reports.page.words import duration
+from pipelines.rocketmq.compression import Codec
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics

@@ -11,7 +11,7 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, FLOORS
 from tests.conftest import JobRun, write_jsonl
-from tests.model.log import Message, places_taken, read_properties, record_size
+from tests.model.log import Message, read_properties, record_size, slots_taken
 
 Commitlake = Callable[..., JobRun]
 
@@ -78,7 +78,7 @@ class Life:
                 "size_bytes": size,
                 "queue_offset": taken.get(queue, 0),
             }
-            taken[queue] = taken.get(queue, 0) + places_taken(filled["sys_flag"], filled["properties"])
+            taken[queue] = taken.get(queue, 0) + slots_taken(filled["sys_flag"], filled["properties"])
             offset += size
             stored.append(filled)
 
@@ -111,7 +111,7 @@ class Life:
                 Message(row.topic, bytes(row.body), row.properties, sys_flag=row.sys_flag)
             )
             assert row.queue_offset == queues.get(place(row), 0)
-            queues[place(row)] = row.queue_offset + places_taken(row.sys_flag, row.properties)
+            queues[place(row)] = row.queue_offset + slots_taken(row.sys_flag, row.properties)
         claims = [(row.source_offset, row.claim) for row in rows if row.claim is not None]
         assert len(claims) == len(set(claims))
         by_offset = {row.physical_offset: row for row in rows}

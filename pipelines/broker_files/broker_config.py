@@ -26,8 +26,8 @@ from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapT
 
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.errors import BadInput, in_words
+from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.groups import SubscriptionGroupConfig, group_name_complaint
-from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.topics import (
     HALF_TOPIC,
     OP_TOPIC,

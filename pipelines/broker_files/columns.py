@@ -8,15 +8,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pipelines.broker_files.due import DueTimes
-from pipelines.broker_files.records import (
-    BORN_HOST_AT,
-    BORN_HOST_IS_IPV6,
-    STORE_HOST_IS_IPV6,
-    Fields,
-    bodies,
-    properties,
-    topics,
-)
+from pipelines.broker_files.records import BORN_HOST_AT, Fields, bodies, properties, topics
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 
 # The commit log's columns that stand in a record, and its place; the rest is the same for all rows of an append.
 SCHEMA = pa.schema(
@@ -71,9 +64,9 @@ class LogColumns:
             "sys_flag": fields.sys_flag,
             "body_crc": fields.body_crc,
             "born_timestamp": fields.born_timestamp,
-            "born_host": hosts(fields, fields.starts + BORN_HOST_AT, BORN_HOST_IS_IPV6),
+            "born_host": hosts(fields, fields.starts + BORN_HOST_AT, BORN_HOST_IPV6),
             "store_timestamp": fields.store_timestamp,
-            "store_host": hosts(fields, fields.store_host_at, STORE_HOST_IS_IPV6),
+            "store_host": hosts(fields, fields.store_host_at, STORE_HOST_IPV6),
             "reconsume_times": fields.reconsume_times,
             "prepared_transaction_offset": fields.prepared_transaction_offset,
             "body": bodies(fields),

@@ -15,11 +15,11 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import Piece
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import Committed
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.plan import Plan, Write
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import first_topics
 from schemas import (

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
 from pipelines.broker_files.queue_files import CONSUME_QUEUE, UNIT_BYTES, file_units, queue_files
-from pipelines.store.settings import INT_MAX
+from pipelines.rocketmq.settings import INT_MAX
 
 _QUEUE = re.compile(r"[0-9]{1,10}")
 # A broker looks at the last files of a queue only when it starts.

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
-from pipelines.store.settings import LONG_MAX
+from pipelines.rocketmq.settings import LONG_MAX
 
 CONSUME_QUEUE = "consumequeue"
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])

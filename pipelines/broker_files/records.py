@@ -12,20 +12,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
+from pipelines.rocketmq.record import BLANK_BYTES, FIXED_BYTES, IPV6_EXTRA_BYTES
+
 MESSAGE_V1 = 0xDAA320A7
 MESSAGE_V2 = 0xDAA320AB
 MESSAGE_MAGICS = (MESSAGE_V1, MESSAGE_V2)
 BLANK = 0xCBD43194
-BLANK_BYTES = 8
 
 # Fixed fields, and the lengths of body, topic and properties, of a V1 record with IPv4 hosts.
-LEAST_RECORD_BYTES = 91
+LEAST_RECORD_BYTES = FIXED_BYTES
 BODY_LENGTH_AT = 84
 BORN_HOST_AT = 48
-# An IPv6 host is this much longer than an IPv4 one.
-IPV6_EXTRA_BYTES = 12
-BORN_HOST_IS_IPV6 = 0x10
-STORE_HOST_IS_IPV6 = 0x20
 CRC_BITS = 0x7FFF_FFFF
 # The tail `__CRC32#` 0x01, ten digits, 0x02 that enabledAppendPropCRC adds (1.7).
 PROPERTY_CRC_NAME = b"__CRC32#\x01"
@@ -119,8 +117,8 @@ def read_fields(piece: memoryview, starts: Ints) -> Fields:
     ends = starts + sizes
     is_v2 = ints(starts + 4) == np.int32(MESSAGE_V2 - 2**32)
     sys_flag = ints(starts + 36)
-    born_extra = np.where(sys_flag & BORN_HOST_IS_IPV6, IPV6_EXTRA_BYTES, 0)
-    both_extra = born_extra + np.where(sys_flag & STORE_HOST_IS_IPV6, IPV6_EXTRA_BYTES, 0)
+    born_extra = np.where(sys_flag & BORN_HOST_IPV6, IPV6_EXTRA_BYTES, 0)
+    both_extra = born_extra + np.where(sys_flag & STORE_HOST_IPV6, IPV6_EXTRA_BYTES, 0)
 
     # A length below zero counts as none, as in RocketMQ; one that leads out of the record makes it broken.
     body_at = starts + both_extra + BODY_LENGTH_AT + 4

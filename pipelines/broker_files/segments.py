@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
 from pipelines.errors import BadInput
-from pipelines.store.settings import LONG_MAX, SETTINGS
+from pipelines.rocketmq.settings import LONG_MAX, SETTINGS
 
 COMMITLOG = "commitlog"
 _NAME = re.compile(r"[0-9]{20}")

@@ -7,7 +7,7 @@ from pipelines.broker_files.queue_bounds import queue_names
 from pipelines.broker_files.queue_files import CONSUME_QUEUE, queue_files
 from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
-from pipelines.store.settings import Settings
+from pipelines.rocketmq.settings import Settings
 
 
 def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,8 @@ from pipelines.broker_files.columns import text
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.records import Fields, ends_in_zero, properties, topics
 from pipelines.broker_files.segments import Segment
-from pipelines.store.places import INNER_BATCH, places_of_batches, records_with_a_place
+from pipelines.rocketmq.flags import INNER_BATCH
+from pipelines.rocketmq.queue_slots import records_with_queue_slot, slots_of_batches
 from pipelines.store.times import LAST_MS
 
 
@@ -140,15 +141,15 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
 def queue_places(fields: Fields) -> pa.Table:
     """First and next queue offset of each queue that records of a piece lie in.
 
-    As the head has them of rows of the log (store/places.py).
+    As the head has them of rows of the log (rocketmq/queue_slots.py).
     """
-    has_a_place = records_with_a_place(
+    has_queue_slot = records_with_queue_slot(
         fields.sys_flag, fields.queue_offset, fields.topic_end - fields.topic_at
     )
     places = np.ones(len(fields.starts), np.int64)
     batches = np.flatnonzero(fields.sys_flag & INNER_BATCH)
     if len(batches):
-        places[batches] = places_of_batches(properties(fields).take(pa.array(batches)))
+        places[batches] = slots_of_batches(properties(fields).take(pa.array(batches)))
     table = pa.table(
         {
             "topic": text(topics(fields)),
@@ -157,7 +158,7 @@ def queue_places(fields: Fields) -> pa.Table:
             "next": fields.queue_offset + places,
         }
     )
-    return _by_queue(table if has_a_place.all() else table.filter(pa.array(has_a_place)))
+    return _by_queue(table if has_queue_slot.all() else table.filter(pa.array(has_queue_slot)))
 
 
 def _by_queue(places: pa.Table) -> pa.Table:

@@ -14,9 +14,9 @@ from pipelines.filter import FilterSyntaxError
 from pipelines.filter.sql92 import condition_of
 from pipelines.filter.sql92_parse import Node, parse
 from pipelines.filter.tags import TagFilter
-from pipelines.log.properties import property_value
+from pipelines.rocketmq.properties import property_value
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import SUBSCRIPTIONS
 

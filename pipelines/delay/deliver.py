@@ -18,7 +18,6 @@ from pipelines.delay.level_lists import levels_of, rest_of
 from pipelines.dispatch.entries import message_index_entries
 from pipelines.log.claims import SETTLE, lies_in, spans_of_offsets, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import property_pair
 from pipelines.log.park import (
     LEVEL_LIST,
     clamped_level,
@@ -28,7 +27,8 @@ from pipelines.log.park import (
     parked_rows,
     real_place,
 )
-from pipelines.log.properties import NAME_END, property_value, without
+from pipelines.rocketmq.properties import NAME_END, property_value, without
+from pipelines.rocketmq.record import property_pair
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan

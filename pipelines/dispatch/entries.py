@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.hashing import java_hash
 from pipelines.log.park import level_delay_ms
-from pipelines.log.properties import property_value
+from pipelines.rocketmq.flags import COMMITTED, PLAIN, ROLLED_BACK, TRANSACTION_BITS
+from pipelines.rocketmq.hashing import java_hash
+from pipelines.rocketmq.properties import property_value
 from pipelines.store.times import within_reach
 from pipelines.store.topics import SCHEDULE_TOPIC
 from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
-TRANSACTION_BITS, COMMITTED, ROLLED_BACK = 0xC, 0x8, 0xC
-
 
 def has_queue_entry() -> Column:
     """Whether a log row enters its queue: not while its transaction is open or rolled back (docs/rocketmq/store.md 3.1)."""
-    return _transaction().isin(0, COMMITTED)
+    return _transaction().isin(PLAIN, COMMITTED)
 
 
 def is_indexed() -> Column:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from pipelines.errors import BadInput
 from pipelines.log.message import Message, message_columns, messages_of
 from pipelines.log.python_code import load_function
-from pipelines.store.settings import Settings
+from pipelines.rocketmq.settings import Settings
 
 ERROR_CHARS = 300
 

@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.filter.errors import FilterSyntaxError
-from pipelines.log.hashing import java_hash_of
+from pipelines.rocketmq.hashing import java_hash_of
 
 ALL = "*"
 SEPARATOR = "||"

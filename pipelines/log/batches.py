@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from pipelines.log.encode import WIRE_FIXED_BYTES
+from pipelines.rocketmq.record import WIRE_FIXED_BYTES
 
 
 class Unit(NamedTuple):

@@ -15,18 +15,12 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
-from pipelines.log.encode import (
-    BORN_HOST_IPV6,
-    FIXED_BYTES,
-    IPV6_EXTRA_BYTES,
-    STORE_HOST_IPV6,
-    body_crc,
-    v2_bytes,
-)
 from pipelines.log.place import rolls, running_offsets, segment_of, taken_before
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
+from pipelines.rocketmq.queue_slots import slots_taken
+from pipelines.rocketmq.record import FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
-from pipelines.store.places import places_taken
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import FARTHEST_MS
@@ -96,7 +90,7 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
         "order": F.col("order"),
         "rank": F.col("rank") if "rank" in chosen.columns else F.lit(0),
         # The number of messages in a batch is one thing no copy changes.
-        "places": places_taken(),
+        "places": slots_taken(),
         **{name: F.col(name) for name in PLACE if name in chosen.columns},
     }
     return chosen.select(*[column.alias(name) for name, column in given.items()])

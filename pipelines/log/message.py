@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.encode import COMPRESSED
+from pipelines.rocketmq.flags import COMPRESSED
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.encode import property_pair
-from pipelines.log.properties import property_value, without
+from pipelines.rocketmq.properties import property_value, without
+from pipelines.rocketmq.record import property_pair
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import FARTHEST_MS, within_reach

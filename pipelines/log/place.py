@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
 from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
-from pipelines.log.encode import BLANK_BYTES
+from pipelines.rocketmq.record import BLANK_BYTES
 from pipelines.spark_internals.catalyst import number_at, number_of, off_counter, running_counter, search
 from pipelines.store.head import LogHead
 from pipelines.store.plan import Planned

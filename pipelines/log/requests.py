@@ -10,9 +10,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 from pipelines.errors import BadInput
 from pipelines.log.claims import lies_in, spans_of_offsets
 from pipelines.log.numbers import whole_number
+from pipelines.rocketmq.hosts import host_hex
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
-from pipelines.store.host_text import host_hex
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 

@@ -10,9 +10,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.log.compress import SYS_FLAG_BITS, compressed
-from pipelines.log.encode import (
-    COMPRESSED,
+from pipelines.log.numbers import may_be_whole, whole_number
+from pipelines.produce.complaints import AcceptRules, complaints_of
+from pipelines.produce.divert import may_divert, with_diversion
+from pipelines.produce.inputs import Input
+from pipelines.rocketmq.compression import SYS_FLAG_BITS, compressed
+from pipelines.rocketmq.flags import COMPRESSED
+from pipelines.rocketmq.hashing import java_hash
+from pipelines.rocketmq.properties import property_value
+from pipelines.rocketmq.record import (
     UNIQUE_KEY_HEX_DIGITS,
     UNIQUE_KEY_PROPERTY_BYTES,
     property_pair,
@@ -21,12 +27,6 @@ from pipelines.log.encode import (
     size_bytes,
     with_host_bits,
 )
-from pipelines.log.hashing import java_hash
-from pipelines.log.numbers import may_be_whole, whole_number
-from pipelines.log.properties import property_value
-from pipelines.produce.complaints import AcceptRules, complaints_of
-from pipelines.produce.divert import may_divert, with_diversion
-from pipelines.produce.inputs import Input
 
 TRANSACTION_ID = "__transactionId__"
 

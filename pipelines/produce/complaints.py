@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.compress import Codec
-from pipelines.log.encode import BLANK_BYTES, TRANSACTION_BITS, ZLIB
 from pipelines.produce.divert import diversion_complaints, may_divert, out_of_years
 from pipelines.produce.inputs import Input
+from pipelines.rocketmq.compression import Codec
+from pipelines.rocketmq.flags import COMPRESSION_BITS, INNER_BATCH, TRANSACTION_BITS, ZLIB
+from pipelines.rocketmq.record import BLANK_BYTES
+from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.catalyst import number_of
-from pipelines.store.places import INNER_BATCH
-from pipelines.store.settings import Settings
 from pipelines.store.topics import SEND_FORBIDDEN
 
 # What MessageConst reserves (docs/rocketmq/store.md 1.9), but for the names an input may give as they are meant.
@@ -314,7 +314,7 @@ def _sys_flag_complaints() -> list[Column]:
             F.lit("sys_flag says inner batch (0x80); batches are put with the column batch"),
         ),
         F.when(
-            (flag < 0) | (flag.bitwiseAND(0x700) > ZLIB),
+            (flag < 0) | (flag.bitwiseAND(COMPRESSION_BITS) > ZLIB),
             F.format_string("sys_flag is %d; its compression type (0x700) must be 0 to 3", flag),
         ),
     ]

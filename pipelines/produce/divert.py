@@ -10,7 +10,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delay.level_lists import TIME_OF_DAY_PATTERN, levels_of, list_until, rest_of, seconds_until
-from pipelines.log.encode import property_pair
 from pipelines.log.park import (
     LEVEL_LIST,
     LEVEL_REPLACES,
@@ -23,9 +22,10 @@ from pipelines.log.park import (
     level_pairs,
     timer_out_ms,
 )
-from pipelines.log.properties import property_value, without
 from pipelines.produce.inputs import Input
-from pipelines.store.settings import Settings
+from pipelines.rocketmq.properties import property_value, without
+from pipelines.rocketmq.record import property_pair
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.times import FIRST_MS, LAST_MS, within_reach
 from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 

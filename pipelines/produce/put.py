@@ -15,22 +15,22 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.log.append_ids import is_put_by
 from pipelines.log.count import CountedPiece, CountRules, QueueNums, counted_pieces
-from pipelines.log.encode import body_crc
 from pipelines.log.park import is_parking_topic, real_place
 from pipelines.log.place import Placement, is_placed, place, segment_of, with_places
-from pipelines.log.properties import without
 from pipelines.produce.accept import accepted, final_properties, with_typed_columns
 from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
 from pipelines.produce.inputs import ALL_FILES, Input, refusing_other_headers
 from pipelines.produce.selectors import Selector
+from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.record import body_crc
+from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.spark_internals.sessions import cloned
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import FARTHEST_MS
 from pipelines.store.topics import (

@@ -6,10 +6,10 @@ from pyspark.sql import functions as F
 
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
 from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS

@@ -12,9 +12,9 @@ from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.quality.promise import Check, Promise, Severity, check
 from pipelines.quality.scope import Scope
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import head_as_found
 from pipelines.store.progress import covered, followed_rows
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Table
 

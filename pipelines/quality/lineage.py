@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.park import is_parking_topic, level_delay_ms
-from pipelines.log.properties import property_value
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
+from pipelines.rocketmq.properties import property_value
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import head_as_found
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import within_reach
 from pipelines.store.topics import SCHEDULE_TOPIC, TIMER_TOPIC

@@ -5,19 +5,14 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import consume_queue_entries, has_queue_entry
 from pipelines.log.copies import record_bytes
-from pipelines.log.encode import (
-    BLANK_BYTES,
-    BORN_HOST_IPV6,
-    STORE_HOST_IPV6,
-    body_crc,
-    is_ipv6,
-)
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, INNER_BATCH, STORE_HOST_IPV6
+from pipelines.rocketmq.queue_slots import next_in_queue
+from pipelines.rocketmq.record import BLANK_BYTES, body_crc, is_ipv6
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import head_as_found
-from pipelines.store.places import INNER_BATCH, next_in_queue
 from pipelines.store.progress import covered, followed_rows
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE, QUEUE_BOUNDS
 
@@ -117,10 +112,10 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         "append_seq",
         "append_id",
         next_in_queue().alias("next_in_queue"),
-        has_queue_entry().alias("has_a_place"),
+        has_queue_entry().alias("has_queue_slot"),
     )
     in_segment = Window.partitionBy("segment").orderBy("physical_offset", "append_seq")
-    in_queue = Window.partitionBy("segment", "topic", "queue_id", "has_a_place").orderBy("physical_offset")
+    in_queue = Window.partitionBy("segment", "topic", "queue_id", "has_queue_slot").orderBy("physical_offset")
     rows = (
         scope.of(log)
         .withColumn("place_in_segment", F.row_number().over(in_segment))
@@ -190,7 +185,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                 ),
             ),
             NO_GAP: F.when(
-                F.col("has_a_place") & F.col("queue_goes_on_at").isNotNull(),
+                F.col("has_queue_slot") & F.col("queue_goes_on_at").isNotNull(),
                 complaint(
                     F.col("queue_offset") == F.col("queue_goes_on_at"),
                     F.format_string(

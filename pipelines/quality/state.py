@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
 from pipelines.quality.promise import Check, Promise, check, complaint
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import bounds_of, head_as_found
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import (
     COMMITLOG,

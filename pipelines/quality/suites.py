@@ -12,7 +12,7 @@ from pipelines.quality.promise import Check
 from pipelines.quality.records import queues_over_segments, records_in_order, whole_records
 from pipelines.quality.scope import Scope
 from pipelines.quality.state import group_offsets, in_flight, keys_of_state, settings_given
-from pipelines.store.settings import Settings
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.snapshot import Snapshot
 
 MakeCheck = Callable[[Snapshot, Scope, Settings], Check]

@@ -3,7 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.store.settings import LONG_MAX
+from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import timestamp_sql
 from pipelines.store.topics import RETRY_PREFIX

@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import is_indexed
 from pipelines.errors import BadInput
-from pipelines.log.hashing import java_hash_of
 from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
+from pipelines.rocketmq.hashing import java_hash_of
 from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import messages_of
 from pipelines.reports.queues import Queue, read_queue
-from pipelines.store.settings import CONSUME_QUEUE_UNIT_BYTES
+from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
 from pipelines.store.snapshot import Snapshot
 
 Boundary = Literal["lower", "upper"]

@@ -7,7 +7,7 @@ from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import messages_of
 from pipelines.reports.queues import Queue, read_queue
-from pipelines.store.settings import CONSUME_QUEUE_UNIT_BYTES
+from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import read_view
 

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import TRANSACTION_BITS, with_store_host_bit
 from pipelines.log.park import LEVEL_LIST, is_parking_topic
-from pipelines.log.properties import without
+from pipelines.rocketmq.flags import TRANSACTION_BITS
+from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.record import with_store_host_bit
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicConfig
 from pipelines.store.views import read_view

@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import property_pair, with_store_host_bit
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
-from pipelines.log.properties import property_value, without
 from pipelines.log.requests import message_id
+from pipelines.rocketmq.properties import property_value, without
+from pipelines.rocketmq.record import property_pair, with_store_host_bit
+from pipelines.rocketmq.settings import INT_MAX, Settings
 from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups
 from pipelines.store.plan import Plan
-from pipelines.store.settings import INT_MAX, Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     DEAD_LETTER_PREFIX,

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.plan import Plan
-from pipelines.store.settings import INT_MAX
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     GROUP_CHARS,

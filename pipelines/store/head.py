@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.store.places import has_a_place, next_in_queue
+from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.store.plan import Write
 from pipelines.store.planned import expect_whole
 from pipelines.store.snapshot import Snapshot
@@ -85,7 +85,7 @@ def bounds_of(rows: DataFrame) -> DataFrame:
     Of store times only those of a calendar count: an imported record may say anything, and no row after it is stored
     earlier than the log's last.
     """
-    by_queue = rows.where(has_a_place()).groupBy("topic", "queue_id")
+    by_queue = rows.where(has_queue_slot()).groupBy("topic", "queue_id")
     queues = by_queue.agg(
         F.min("queue_offset").alias("min_offset"),
         F.max(next_in_queue()).alias("next_offset"),

@@ -10,10 +10,10 @@ from delta.tables import DeltaTable as DeltaTableBuilder
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.lock import local_path, under_lock
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.views import VIEWS, read_view
 from schemas import STORE_SETTINGS, TABLES, Table

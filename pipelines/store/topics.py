@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.plan import Plan
-from pipelines.store.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.snapshot import Snapshot
 from schemas import TOPICS
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from pipelines.store.host_text import host_hex
+from pipelines.rocketmq.hosts import host_hex
 from pipelines.store.times import timestamp_sql
 from pipelines.store.topics import (
     DEAD_LETTER_PREFIX,

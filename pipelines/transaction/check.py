@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
-from pipelines.log.encode import property_pair
 from pipelines.log.message import Message, StoredMessage, message_columns, messages_of
 from pipelines.log.park import immunity_seconds, parked_messages
-from pipelines.log.properties import property_value, without
+from pipelines.rocketmq.properties import property_value, without
+from pipelines.rocketmq.record import property_pair
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write, read_progress

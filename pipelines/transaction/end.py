@@ -12,17 +12,16 @@ from pyspark.sql import functions as F
 
 from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, kept_body_bytes, plan_copies
-from pipelines.log.encode import BORN_HOST_IPV6, STORE_HOST_IPV6, TRANSACTION_BITS
 from pipelines.log.park import immunity_ms, immunity_seconds, real_place
-from pipelines.log.properties import property_value
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, COMMITTED, STORE_HOST_IPV6, TRANSACTION_BITS
+from pipelines.rocketmq.properties import property_value
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
-from pipelines.store.settings import Settings
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.times import FARTHEST_MS
 from pipelines.store.topics import HALF_TOPIC, OP_TOPIC
 from pipelines.transaction.halves import (
     COMMIT,
-    COMMITTED_BITS,
     ROLLBACK,
     halves,
     has_imports,
@@ -222,7 +221,7 @@ def ending_rows(rows: DataFrame, now_ms: int, settings: Settings) -> DataFrame:
             "queue_id": of_mark(F.col("queue_id"), queue_id),
             "flag": of_mark(F.lit(0), F.col("flag")),
             "sys_flag": of_mark(
-                F.lit(hosts), F.col("sys_flag").bitwiseAND(~TRANSACTION_BITS).bitwiseOR(F.lit(COMMITTED_BITS))
+                F.lit(hosts), F.col("sys_flag").bitwiseAND(~TRANSACTION_BITS).bitwiseOR(F.lit(COMMITTED))
             ),
             "born_timestamp": of_mark(F.lit(now_ms), F.col("born_timestamp")),
             "born_host": of_mark(own_host, F.col("born_host")),

@@ -8,15 +8,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.claims import SETTLE, claims_taken
-from pipelines.log.encode import TRANSACTION_BITS
 from pipelines.log.park import parked_rows
+from pipelines.rocketmq.flags import COMMITTED, TRANSACTION_BITS
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import OP_TOPIC
 from schemas import COMMITLOG
 
 COMMIT, ROLLBACK, CHECK, ROLL, DISCARD = "commit", "rollback", "check", "roll", "discard"
-COMMITTED_BITS = 0x8
 
 
 def halves(at: Snapshot, condition: Column) -> DataFrame:
@@ -42,7 +41,7 @@ def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
     )
     log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORT_PREFIX))
     committed = (
-        log.where(F.col("sys_flag").bitwiseAND(TRANSACTION_BITS) == COMMITTED_BITS)
+        log.where(F.col("sys_flag").bitwiseAND(TRANSACTION_BITS) == COMMITTED)
         .select(
             F.col("prepared_transaction_offset").alias("source_offset"), F.lit(True).alias("is_committed")
         )

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, LessThanOrEqual
 
 from pipelines.broker_files.columns import SCHEMA
 from pipelines.broker_files.data_source import Range, RocketmqStoreReader
-from pipelines.log.properties import properties_map
+from pipelines.rocketmq.properties import properties_map
 from pipelines.store.store import Store
 
 FORMAT = "rocketmq_store"

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.rocketmq.queue_slots import LAST_OFFSET
 from pipelines.store.head import bounds_of, read_head
-from pipelines.store.places import LAST_OFFSET
 from pipelines.store.store import Store
 from tests.conftest import JobRun
 from tests.life import SCHEDULE, B, Life, raw
-from tests.model.log import places_taken
+from tests.model.log import slots_taken
 from tests.model.records import Record, place, write_commitlog
 
 BATCH = 0xC0
@@ -42,7 +42,7 @@ def test_head_import_and_model_count_alike_whatever_a_record_says(
     run = commitlake("import_store", "--store", store.uri, "--from", tmp_path / "broker")
     assert run.exit_status == 0, run.stderr
     expected = {
-        ("orders", queue_id): 6 + places_taken(BATCH, said.decode()) for queue_id, said in enumerate(SAID)
+        ("orders", queue_id): 6 + slots_taken(BATCH, said.decode()) for queue_id, said in enumerate(SAID)
     }
     assert expected["orders", 0] == 9
     assert read_head(store.snapshot()).next_queue_offsets == expected
@@ -89,7 +89,7 @@ def test_a_copy_for_a_queue_below_0_lies_there(life: Callable[..., Life], sys_fl
     store.append(*[{"topic": SCHEDULE, "sys_flag": sys_flag, "properties": waits, "due_ms": B}] * 2)
     assert store.deliver(B)["delivered"] == 2
     first, second = store.rows()[2:]
-    step = places_taken(sys_flag, waits)
+    step = slots_taken(sys_flag, waits)
     assert [(row.topic, row.queue_id, row.queue_offset) for row in (first, second)] == [
         ("T", -7, 0),
         ("T", -7, step),

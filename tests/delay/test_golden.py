@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from pipelines.delay.deliver import delivered_copies
 from pipelines.retry.send_back import sent_back_copies
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.settings import Settings
 from pipelines.store.store import Store
 from pipelines.transaction.check import checked_copies
 from pipelines.transaction.end import ending_rows

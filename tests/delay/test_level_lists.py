@@ -12,7 +12,7 @@ from pipelines.delay.level_lists import (
     rest_of,
     seconds_until,
 )
-from pipelines.store.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
+from pipelines.rocketmq.settings import DEFAULT_DELAY_LEVELS, delay_levels_ms
 
 LEVELS_OF_3_1 = (
     "1s 3s 5s 7s 9s 10s 20s 30s 40s 50s 1m 3m 5m 7m 9m 10m 20m 30m 40m 50m "

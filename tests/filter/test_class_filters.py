@@ -14,7 +14,7 @@ from pipelines.filter.class_filters import (
     source_crc,
     verdicts,
 )
-from pipelines.store.settings import Settings
+from pipelines.rocketmq.settings import Settings
 from schemas import COMMITLOG
 
 SOURCE = """

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pipelines.filter import FilterSyntaxError, sql92_condition
 from pipelines.filter.sql92 import ALL_OF, ANY_OF, OUTCOMES, condition_of
 from pipelines.filter.sql92_parse import parse
-from pipelines.log.properties import property_value
+from pipelines.rocketmq.properties import property_value
 
 PROJECT = Path(__file__).parent.parent.parent
 EXPRESSIONS_OF_A_JOB = 300

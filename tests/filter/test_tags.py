@@ -6,7 +6,7 @@ from pyspark.sql import functions as F
 
 from pipelines.filter import FilterSyntaxError
 from pipelines.filter.tags import TagFilter
-from pipelines.log.hashing import java_hash_of
+from pipelines.rocketmq.hashing import java_hash_of
 from tests.model import log as model
 
 pytestmark = pytest.mark.quick

@@ -37,9 +37,11 @@ def test_a_mistake_says_where_it_is() -> None:
     failure = raised(lambda: plural("x", "queue"))  # type: ignore[arg-type]
     assert isinstance(failure, ValueError), "a text of its own"
     assert first_line(failure) == str(failure)
-    from pipelines.store.settings import Settings
+    from pipelines.rocketmq.settings import Settings
 
-    assert " at pipelines/store/settings.py line " in first_line(raised(lambda: Settings.of({})["nothing"]))
+    assert " at pipelines/rocketmq/settings.py line " in first_line(
+        raised(lambda: Settings.of({})["nothing"])
+    )
 
 
 def test_what_java_raises_is_told_without_its_class(spark: SparkSession) -> None:

@@ -124,7 +124,7 @@ class Log:
             return 0
         queue = (message.topic, message.queue_id)
         taken = self.next_queue_offsets.get(queue, 0)
-        self.next_queue_offsets[queue] = taken + places_taken(message.sys_flag, message.properties)
+        self.next_queue_offsets[queue] = taken + slots_taken(message.sys_flag, message.properties)
         return taken
 
     def queues(self) -> dict[tuple[str, int], list[QueueEntry]]:
@@ -167,7 +167,7 @@ class Log:
         return index
 
 
-def places_taken(sys_flag: int, stored: str) -> int:
+def slots_taken(sys_flag: int, stored: str) -> int:
     """1.13: an inner batch takes an offset for each message it says it holds, where that is a Java short above 0."""
     if not sys_flag & INNER_BATCH:
         return 1

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.compress import SYS_FLAG_BITS, Codec, compressed
 from pipelines.log.message import unpacked
+from pipelines.rocketmq.compression import SYS_FLAG_BITS, Codec, compressed
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
 

@@ -4,7 +4,6 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.log.hashing import java_hash
 from pipelines.reports.lineage import copies_of
 from pipelines.reports.lookup import (
     key_hash,
@@ -16,6 +15,7 @@ from pipelines.reports.lookup import (
     messages_of,
     rows_with_key,
 )
+from pipelines.rocketmq.hashing import java_hash
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pipelines.log.properties import properties_map
-from pipelines.store.host_text import host_hex
+from pipelines.rocketmq.hosts import host_hex
+from pipelines.rocketmq.properties import properties_map
 from pipelines.store.store import Store
 from pipelines.store.views import VIEWS, View, properties_sql
 from schemas import COMMITLOG

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.groups import (
     FIRST_GROUPS,
@@ -16,7 +17,6 @@ from pipelines.store.groups import (
     with_group_deleted,
     with_group_updated,
 )
-from pipelines.store.settings import Settings
 from pipelines.store.topics import (
     TopicConfig,
     altered_attributes,

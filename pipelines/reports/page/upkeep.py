@@ -7,7 +7,7 @@ from pipelines.reports.page.ask import ROWS_SHOWN, Found, question
 from pipelines.reports.page.charts import runs
 from pipelines.reports.page.parts import Chart, Column, Section, Table, table
 from pipelines.reports.page.words import count, moment, plural
-from pipelines.store.settings import SETTINGS, Settings
+from pipelines.rocketmq.settings import SETTINGS, Settings
 
 # Beginnings of long texts are enough to know what they are about.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.errors import BadInput
-from pipelines.store.setting_names import OLD_SPELLINGS, ROCKETMQ_NAMES, SECRET_NAMES
+from pipelines.rocketmq.setting_names import OLD_SPELLINGS, ROCKETMQ_NAMES, SECRET_NAMES
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

@@ -14,14 +14,12 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.store.settings import CONSUME_QUEUE_UNIT_BYTES, LONG_MAX
+from pipelines.rocketmq.flags import COMMITTED, INNER_BATCH, PLAIN, TRANSACTION_BITS
+from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES, LONG_MAX
 from schemas.queue_bounds import LOG_TOPIC
 
-INNER_BATCH = 0x80
 MOST_IN_A_BATCH = 2**15 - 1
-TRANSACTION_TYPE = 0xC
-# Types none and commit.
-HAVE_A_PLACE = (0x0, 0x8)
+HAVE_A_SLOT = (PLAIN, COMMITTED)
 # A queue's files are named by the byte at which they start, and an entry has 20 of them; the last offset leaves room for a
 # batch.
 LAST_OFFSET = LONG_MAX // CONSUME_QUEUE_UNIT_BYTES - MOST_IN_A_BATCH
@@ -31,14 +29,14 @@ _INNER_NUM = "(?s)^(?:.*\x02)?INNER_NUM\x01(?<value>[^\x02]+)"
 _WHOLE_NUMBER = r"\A[+-]?[0-9]{1,18}\z"
 
 
-def has_a_place() -> Column:
-    """Whether a row of the log lies in its queue: outside transactions or committed, at an offset that a queue can have."""
-    is_in_queue = F.col("sys_flag").bitwiseAND(TRANSACTION_TYPE).isin(*HAVE_A_PLACE)
+def has_queue_slot() -> Column:
+    """Whether a row of the log has a slot in its queue: plain or committed, at an offset that a queue can have."""
+    is_in_queue = F.col("sys_flag").bitwiseAND(TRANSACTION_BITS).isin(*HAVE_A_SLOT)
     # The empty topic is the log itself in queue_bounds.
     return is_in_queue & F.col("queue_offset").between(0, LAST_OFFSET) & (F.col("topic") != LOG_TOPIC)
 
 
-def places_taken() -> Column:
+def slots_taken() -> Column:
     """How many offsets a row of the log takes, int; needs `sys_flag` and `properties`."""
     value = F.regexp_extract("properties", _INNER_NUM, 1)
     number = F.when(value.rlike(_WHOLE_NUMBER), value).try_cast("long")
@@ -49,19 +47,19 @@ def places_taken() -> Column:
 def next_in_queue() -> Column:
     """The queue offset after a row of the log, long; null after one that no queue can have."""
     offset = F.col("queue_offset")
-    return F.when(offset.between(0, LAST_OFFSET), offset + places_taken())
+    return F.when(offset.between(0, LAST_OFFSET), offset + slots_taken())
 
 
-def records_with_a_place(
+def records_with_queue_slot(
     sys_flag: npt.NDArray[np.int64], queue_offset: npt.NDArray[np.int64], topic_bytes: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """The same as has_a_place, of records in a broker's file."""
-    is_in_queue = np.isin(sys_flag & TRANSACTION_TYPE, HAVE_A_PLACE)
+    """The same as has_queue_slot, of records in a broker's file."""
+    is_in_queue = np.isin(sys_flag & TRANSACTION_BITS, HAVE_A_SLOT)
     return is_in_queue & (queue_offset >= 0) & (queue_offset <= LAST_OFFSET) & (topic_bytes > 0)
 
 
-def places_of_batches(properties: pa.Array) -> npt.NDArray[np.int64]:
-    """The same as places_taken, of inner batches in a broker's file; `properties` as they are stored, binary."""
+def slots_of_batches(properties: pa.Array) -> npt.NDArray[np.int64]:
+    """The same as slots_taken, of inner batches in a broker's file; `properties` as they are stored, binary."""
     number = whole_numbers(pc.struct_field(pc.extract_regex(properties, _INNER_NUM), "value"), 1)
     return np.where((number >= 1) & (number <= MOST_IN_A_BATCH), number, 1)
 

@@ -8,6 +8,7 @@ import lz4.frame
 import pyarrow as pa
 from pyspark.sql import Column
 
+from pipelines.rocketmq.flags import LZ4, ZLIB, ZSTD
 from pipelines.spark_internals.arrow import over_columns
 
 LEVEL = 5
@@ -22,7 +23,7 @@ class Codec(StrEnum):
 
 
 # Bits 8 to 10 of sys_flag.
-SYS_FLAG_BITS = {Codec.lz4: 0x100, Codec.zstd: 0x200, Codec.zlib: 0x300}
+SYS_FLAG_BITS = {Codec.lz4: LZ4, Codec.zstd: ZSTD, Codec.zlib: ZLIB}
 
 
 def _lz4(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.hashing import java_hash
+from pipelines.rocketmq.hashing import java_hash
 
 GOLDEN = Path(__file__).parent.parent / "data" / "allocation-hash-id.jsonl.gz"
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.properties import properties_map, property_value, without
+from pipelines.rocketmq.properties import properties_map, property_value, without
 
 
 def decoded(text: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import BadInput
-from pipelines.store.settings import SETTINGS, Settings, delay_levels_ms, host, read_broker_conf
+from pipelines.rocketmq.settings import SETTINGS, Settings, delay_levels_ms, host, read_broker_conf
 
 pytestmark = pytest.mark.quick
 

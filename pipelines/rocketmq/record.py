@@ -3,6 +3,8 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
+
 NAME_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 
@@ -14,10 +16,6 @@ V1_TOPIC_CHARS = 127
 
 # What always stays free at the end of a segment, for the blank record (1.5).
 BLANK_BYTES = 8
-
-COMPRESSED, ZLIB = 0x1, 0x300
-TRANSACTION_BITS, NEED_UNWRAP = 0xC, 0x40
-BORN_HOST_IPV6, STORE_HOST_IPV6 = 0x10, 0x20
 
 # Added by a put to a message without a unique key: UNIQ_KEY 0x01 <32 hex digits> 0x02.
 UNIQUE_KEY_HEX_DIGITS = 32
