@@ -4,18 +4,20 @@ import dataclasses
 import json
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from jobs.group_reader import Counts, From, Model, Options, Reader, ReadFrom
-from jobs.held_queues import HeldQueues
 from jobs.job import Run, job, main
+from jobs.put_messages import put_traces
 from pipelines.consume import allocate
 from pipelines.consume.class_pages import find_class_filter
+from pipelines.consume.held_queues import HeldQueues
 from pipelines.consume.listening import Listener, takes_a_dataframe
 from pipelines.consume.offsets import Queue
+from pipelines.consume.reader import Counts, From, Model, Options, Reader, ReadFrom
 from pipelines.consume.subscriptions import (
     CLASS,
     TAG,
@@ -151,7 +153,19 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
         class_filter = _class_filter(run, subscription)
         for client_id, queues in _shares(run, asked, subscription.topic):
             readers.append(
-                Reader(run, asked, group, listener, selection, class_filter, client_id, queues, counts, began)
+                Reader(
+                    run,
+                    asked,
+                    group,
+                    listener,
+                    selection,
+                    class_filter,
+                    client_id,
+                    queues,
+                    counts,
+                    began,
+                    partial(put_traces, run),
+                )
             )
     left = 0
     if asked.reads_alone:

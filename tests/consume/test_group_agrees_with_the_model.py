@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
-from jobs.group_reader import Reader
 from pipelines.consume import allocate
 from pipelines.consume.failures import plan_send_back
+from pipelines.consume.reader import Reader
 from pipelines.delay.deliver import plan_deliver
 from tests.consume.listeners import Listeners
 from tests.life import B, Life

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from jobs.consume import consume_as
-from jobs.group_reader import Options
 from jobs.job import Run
 from pipelines.consume.offsets import (
     Queue,
@@ -34,6 +33,7 @@ from pipelines.consume.queue_locks import (
     read_locks,
     renew,
 )
+from pipelines.consume.reader import Options
 from pipelines.spark_internals.process import is_gone, process_of
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan

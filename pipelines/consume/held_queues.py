@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
-from jobs.job import Run, first_line
 from pipelines.consume.offsets import Queue
 from pipelines.consume.queue_locks import (
     LOCK_MS,
@@ -19,6 +18,7 @@ from pipelines.consume.queue_locks import (
     plan_unlock,
     renew,
 )
+from pipelines.consume.work import Work
 from pipelines.spark_internals.process import process_of
 from pipelines.store.commit import commit
 from schemas import QUEUE_LOCKS
@@ -34,7 +34,7 @@ class HeldQueues:
     left  queues that other runs hold, with their locks
     """
 
-    def __init__(self, run: Run, group: str) -> None:
+    def __init__(self, run: Work, group: str) -> None:
         self.run = run
         self.group = group
         self.left: Mapping[Queue, Lock] = {}
@@ -84,7 +84,7 @@ class HeldQueues:
             log.warning(
                 "the queues of group %s could not be unlocked, their locks end by themselves: %s",
                 self.group,
-                first_line(failure),
+                _first_line(failure),
             )
 
     def keep(self) -> None:
@@ -107,5 +107,11 @@ class HeldQueues:
                 self._ends_ms = until_ms
             except Exception as failure:
                 log.warning(
-                    "the locks of group %s's queues could not be renewed: %s", self.group, first_line(failure)
+                    "the locks of group %s's queues could not be renewed: %s",
+                    self.group,
+                    _first_line(failure),
                 )
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).strip().partition("\n")[0]

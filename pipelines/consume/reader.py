@@ -2,19 +2,18 @@
 
 import dataclasses
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.held_queues import HeldQueues
-from jobs.job import Run
-from jobs.put_messages import put_traces
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
 from pipelines.consume.failures import plan_failures
+from pipelines.consume.held_queues import HeldQueues
 from pipelines.consume.listening import (
     Listener,
     handed_over,
@@ -46,6 +45,7 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
+from pipelines.consume.work import Work
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
@@ -191,7 +191,7 @@ class Standing:
 class Reader:
     """One client, reading its queues page by page."""
 
-    run: Run
+    run: Work
     asked: Options
     group: SubscriptionGroupConfig
     listener: Listener
@@ -201,6 +201,8 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
+    # Puts trace messages once under a batch id.
+    put_traces: Callable[[DataFrame, str], None]
     held: HeldQueues | None = None
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
     # What is recorded of each queue as far as this run knows; where it begins, of one of which nothing is.
@@ -425,7 +427,7 @@ class Reader:
         handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
         messages = as_messages(handed).join(said, "physical_offset", "left")
         traces = traces_of_consumption(messages, self.asked.group, call, self.run.now_ms, cost_time_ms)
-        put_traces(self.run, traces, f"{TRACE_PREFIX}{call}")
+        self.put_traces(traces, f"{TRACE_PREFIX}{call}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:

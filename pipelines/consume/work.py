@@ -1,0 +1,38 @@
+"""What reading as a group needs of the job run it is part of."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pyspark.sql import SparkSession
+
+from pipelines.store.commit import Committed
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+
+
+class Work(Protocol):
+    """A job run: its store, its clock, its commits, and whom it tells.
+
+    run_id  another for each job run
+    now_ms  the clock, epoch milliseconds; read again for each plan
+    say     a line for the person who watches
+    warn    a line about something that may have been lost, also where nobody watches
+    """
+
+    run_id: str
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
+    def commit(self, planner: Callable[[Snapshot], Plan]) -> Committed: ...
+
+    def say(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None: ...
