@@ -26,11 +26,16 @@ UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that acts here: what it does, what it is when not given, and how its text becomes a value."""
+    """A setting whose value is checked: what it does, its default, and how its text becomes a value.
+
+    parse  raises ValueError with what was expected
+    acts   whether some job reads it; else it is kept and listed as without effect, as names are that are not checked
+    """
 
     default: Any
     meaning: str
-    parse: Callable[[str], Any]  # raises ValueError with what was expected
+    parse: Callable[[str], Any]
+    acts: bool = True
 
 
 def whole_number(at_least: int, at_most: int = INT_MAX) -> Callable[[str], int]:
@@ -132,7 +137,7 @@ SETTINGS: Mapping[str, Setting] = {
         1_073_741_824, "bytes of a log segment; fixed once messages are there", whole_number(100)
     ),
     "mappedFileSizeConsumeQueue": Setting(6_000_000, "bytes of an exported queue file", whole_number(1)),
-    "maxHashSlotNum": Setting(5_000_000, "slots of an exported index file", whole_number(1)),
+    "maxHashSlotNum": Setting(5_000_000, "slots of an index file", whole_number(1), acts=False),
     "maxIndexNum": Setting(20_000_000, "entries of an exported index file, one unused", whole_number(2)),
     "maxMessageSize": Setting(4_194_304, "bytes of the largest body", whole_number(1)),
     "messageDelayLevel": Setting(DEFAULT_DELAY_LEVELS, "how long each delay level waits", delay_level_list),
@@ -143,29 +148,30 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "transactionCheckMax": Setting(15, "questions before a half message is given up", whole_number(0)),
     "transactionCheckInterval": Setting(
-        30_000, "milliseconds between two rounds of questions", whole_number(1, LONG_MAX)
+        30_000, "milliseconds between two rounds of questions", whole_number(1, LONG_MAX), acts=False
     ),
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
-    "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day),
+    "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day, acts=False),
     "autoCreateTopicEnable": Setting(True, "whether a put may make a topic", true_or_false),
     "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1)),
     "autoCreateSubscriptionGroup": Setting(True, "whether a consumer may make a group", true_or_false),
     "brokerName": Setting("broker-a", "name of this broker", words),
     "brokerClusterName": Setting("DefaultCluster", "name of its cluster", words),
-    "brokerId": Setting(0, "0 for a master", whole_number(0, LONG_MAX)),
+    "brokerId": Setting(0, "0 for a master", whole_number(0, LONG_MAX), acts=False),
     "brokerRole": Setting("ASYNC_MASTER", "master or slave", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
     "brokerIP1": Setting("127.0.0.1", "address of storeHost", words),
     "listenPort": Setting(10_911, "port of storeHost", whole_number(0, 65_535)),
     "storeHost": Setting("127.0.0.1:10911", "address in each record; else brokerIP1:listenPort", host),
     "enablePropertyFilter": Setting(True, "whether SQL92 subscriptions are allowed", true_or_false),
-    "slaveReadEnable": Setting(False, "whether consumers may read from a replica", true_or_false),
-    "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1)),
+    "slaveReadEnable": Setting(False, "whether consumers may read from a replica", true_or_false, acts=False),
+    "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1), acts=False),
     "clockAheadMaxSec": Setting(
         86_400, "how far --now of a put may be ahead of the log's last message; 0: no limit", whole_number(0)
     ),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 
+ACTING = frozenset(name for name, setting in SETTINGS.items() if setting.acts)
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
 
@@ -209,12 +215,12 @@ class Settings:
 
     @property
     def without_effect(self) -> list[str]:
-        """Names that were given and that RocketMQ knows, but nothing here looks at."""
-        return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in SETTINGS)
+        """Names that were given and that RocketMQ knows, but that no job here reads."""
+        return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
 
     def differences(self, asked: "Settings") -> list[str]:
         """Where `asked` is another value, in words; a default said aloud is no difference."""
-        acting = [(name, self[name], asked[name]) for name in SETTINGS]
+        acting = [(name, self[name], asked[name]) for name in sorted(ACTING)]
         kept = sorted(set(self.without_effect) | set(asked.without_effect))
         others = [(name, self.given.get(name, "not set"), asked.given.get(name, "none")) for name in kept]
         return [

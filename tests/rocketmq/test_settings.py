@@ -4,6 +4,7 @@ import pytest
 
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import SETTINGS, Settings, delay_levels_ms, host, read_broker_conf
+from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.quick
 
@@ -53,6 +54,20 @@ def test_a_name_that_has_no_effect_here_is_kept_and_listed():
     settings = Settings.of({"flushDiskType": "SYNC_FLUSH", "maxMessageSize": "100"})
     assert settings.without_effect == ["flushDiskType"]
     assert settings.given["flushDiskType"] == "SYNC_FLUSH"
+
+
+def test_a_setting_that_no_code_reads_is_listed_too():
+    given = dict.fromkeys(("maxHashSlotNum", "transactionCheckInterval", "inSyncReplicas"), "2")
+    assert Settings.of({**given, "maxIndexNum": "7"}).without_effect == sorted(given)
+    code = "".join(
+        file.read_text()
+        for folder in ("pipelines", "jobs")
+        for file in (PROJECT / folder).rglob("*.py")
+        if file.name not in ("settings.py", "setting_names.py")
+    )
+    settings = (PROJECT / "pipelines" / "rocketmq" / "settings.py").read_text().partition("KNOWN_NAMES = ")[2]
+    for name, setting in SETTINGS.items():
+        assert setting.acts == (f'["{name}"]' in code or f'"{name}"' in settings), name
 
 
 def test_passwords_are_not_kept():
