@@ -53,7 +53,7 @@ test-quick: setup
 test-slow: airflow package
 	@scripts/browser.sh
 	@scripts/hdfs.sh
-	$(VENV)/python -m pytest -m "slow and not nightly" --durations=10
+	$(PYTEST_SIDE_BY_SIDE) -m "slow and not nightly" --durations=10
 
 # Not in .ci/run: longer than a change can wait for.
 test-nightly: airflow package
