@@ -57,6 +57,7 @@ from pipelines.store.commit import Committed, commit
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
+from pipelines.store.times import FIRST_MS, LAST_MS
 from schemas import JOB_RUNS
 
 log = logging.getLogger("commitlake")
@@ -278,6 +279,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     counts: dict[str, Any] = {}
     status, exit_status, has_failed = "ok", EXIT_DONE, False
     try:
+        _expect_clock(run)
         counts = work()
         exit_status = run.exit_status
         # A broken promise is what a check was to find: it ran.
@@ -300,9 +302,23 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
         _record(run, started_ms, line)
     if result_path is not None:
-        _write_result(run, result_path, line)
+        try:
+            _write_result(run, result_path, line)
+        except Exception as failure:
+            exit_status = exit_status or EXIT_FAILED
+            _explain(f"the result could not be written to {result_path}: {first_line(failure)}", debug)
     print_result(line)
     return exit_status
+
+
+def _expect_clock(run: Run) -> None:
+    """Raises BadInput for a clock that no calendar has: seconds or nanoseconds would be taken for milliseconds."""
+    now_ms = run.fixed_now_ms
+    if now_ms is not None and not FIRST_MS <= now_ms <= LAST_MS:
+        raise BadInput(
+            f"--now is {now_ms}; expected epoch milliseconds of the years 1970 to 9999; this moment is "
+            f"{time.time_ns() // 1_000_000}"
+        )
 
 
 def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:

@@ -204,13 +204,15 @@ def _put_counted(
         put.topics = read_topics(run.store.snapshot())
     if hook is not None and already < sum(piece.good_rows for piece in put.pieces):
         tell_before(put.given_rows(), hook)
-    counts = _append(run, put, Appender(put, lambda: run.now_ms, at, spans))
+    appender = Appender(put, lambda: run.now_ms, at, spans, others_may_differ=has_own_id)
+    counts = _append(run, put, appender)
     if hook is not None and counts["appended"]:
         new = F.col("physical_offset") >= counts["first_offset"]
         tell_after(run.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new), hook)
     return {
         "appended": counts["appended"],
-        "already": already,
+        # Also what another put of this id has appended meanwhile.
+        "already": sum(piece.good_rows for piece in put.pieces) - counts["appended"],
         "rejected": put.bad_rows,
         **counts,
         "send_status": "SEND_OK",

@@ -12,6 +12,7 @@ from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
 from pipelines.store.topics import (
+    SEND_FORBIDDEN,
     TopicConfig,
     default_topic,
     no_queues_complaint,
@@ -77,6 +78,12 @@ def redrive(
 
 def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
     """The topics rows go to; made on the fly where a put would make them."""
+    own = sorted(names & SEND_FORBIDDEN)
+    if own:
+        raise BadInput(
+            f"rows would go to {own[0]}, which is the store's own: no message may be sent to it. Say where they are to go "
+            "with --to-topic, or leave them out of --where"
+        )
     at = run.store.snapshot()
     topics = read_topics(at)
     missing = sorted(names - set(topics))

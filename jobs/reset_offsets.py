@@ -12,6 +12,7 @@ from pipelines.errors import BadInput
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import expect_topic, read_queues
+from pipelines.store.groups import group_name_complaint
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 
@@ -52,6 +53,9 @@ def reset_offsets(
         raise BadInput(f"give one of {', '.join(ways)}: where is the group to go?")
     if run.store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); reset offsets at its master")
+    complaint = group_name_complaint(group)
+    if complaint is not None:
+        raise BadInput(f"--group: {complaint}")
     at = run.store.snapshot()
     if clone_from is not None:
         targets = _cloned(at, clone_from, topic, queue_id)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from jobs.job import Run, job, main
 from pipelines.log.append_ids import expect_batch_id
-from pipelines.log.requests import read_requests, refuse_missing, with_rows
+from pipelines.log.requests import read_requests, refuse_missing, refuse_parked, with_rows
 from pipelines.retry.send_back import (
     REQUEST_COLUMNS,
     failures_of,
@@ -53,6 +53,7 @@ def send_requests(
     config = read_groups(at)[group]
     found = with_rows(at, requests)
     refuse_missing(found, named)
+    refuse_parked(found, named)
     failures = failures_of(at, found, config)
     asked = failures.count()
     if asked and config.retry_queue_nums > 0:

@@ -35,7 +35,8 @@ from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
 from pipelines.reports.queues import expect_topic
 from pipelines.store.cut import cut_damaged_append, set_append_only
-from pipelines.store.progress import covered
+from pipelines.store.planned import damage_of
+from pipelines.store.progress import covered, plan_void
 from schemas import COMMITLOG, DERIVED, REJECTED_MESSAGES
 
 # Complaints of a broken promise that the table shows; `validations` keeps more of them.
@@ -254,6 +255,14 @@ def _repair(run: Run, findings: Sequence[Finding]) -> bool:
 
 def _cut(run: Run) -> bool:
     """Take a last append that is not as planned off the log, and close the log again where a cut was cut short."""
+    at = run.store.snapshot()
+    damage = damage_of(at)
+    dispatched = [
+        table for table in DERIVED if damage is not None and covered(at, table) >= damage.append_seq
+    ]
+    if dispatched:
+        # Before the cut: a kill between the two must not leave entries of rows that are gone.
+        run.commit(lambda at: plan_void(at, dispatched))
     damage = cut_damaged_append(run.store)
     set_append_only(run.store, True)
     if damage is None:
@@ -263,8 +272,7 @@ def _cut(run: Run) -> bool:
         f"{damage}. Its rows are in cut_rows now (cut_seq {damage.append_seq + 1}) and no more in the log: run the job "
         "that wrote them again"
     )
-    at = run.store.snapshot()
-    if any(covered(at, table) >= damage.append_seq for table in DERIVED):
+    if dispatched:
         dispatch_store(run, rebuild=True)
         run.say(
             "they had been dispatched: groups may have read them. What is derived from the log was rebuilt"

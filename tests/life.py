@@ -46,6 +46,19 @@ class Life:
         assert run.exit_status == exit_status, run.stderr
         return run
 
+    def run(self, name: str, now: int, *arguments: Any) -> JobRun:
+        """As `job`, whatever its exit status."""
+        return self.commitlake(name, "--store", self.store.uri, "--now", now, "--quiet", *arguments)
+
+    def put_text(self, name: str, text: str, *arguments: Any, format: str = "jsonl") -> JobRun:
+        """Put a file of this text, whatever comes of it."""
+        path = self.directory / name
+        path.write_bytes(text.encode())
+        return self.run("put_messages", B, "--input", path, "--format", format, *arguments)
+
+    def bodies(self) -> list[str]:
+        return [bytes(row.body).decode() for row in self.rows()]
+
     def input(self, *rows: dict[str, Any]) -> Path:
         self.inputs += 1
         return write_jsonl(self.directory / f"input-{self.inputs}.jsonl", list(rows))

@@ -25,6 +25,8 @@ from pyspark.sql import functions as F
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.errors import BadInput
 from pipelines.log.message import Columns, StoredMessage, message_columns
+from pipelines.log.python_code import text_of
+from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.views import as_messages
 
 # One row a batch with `handed`, one a failed message with the rest.
@@ -46,6 +48,13 @@ _SCHEMA = pa.schema(
         ("error", pa.string()),
     ]
 )
+_WHOLE_NUMBERS = ("bigint", "int", "smallint", "tinyint")
+# Spark's names of the types that a listener for DataFrames may return.
+_KINDS_OF_AN_ANSWER = {
+    "physical_offset": _WHOLE_NUMBERS,
+    "status": ("string",),
+    "delay_level": _WHOLE_NUMBERS,
+}
 # What a message that was worked on for too long waits: the level the client's sweep gives (2.6).
 LEVEL_AFTER_TIMEOUT = 3
 ERROR_CHARS = 300
@@ -191,9 +200,14 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
         raise BadInput(
             f"the listener gave {found}; expected a DataFrame with physical_offset, status and perhaps delay_level"
         )
+    given = dict(answers.dtypes)
+    for name, kinds in _KINDS_OF_AN_ANSWER.items():
+        if name in given and given[name] not in kinds:
+            raise BadInput(f"the listener gave {name} as {given[name]}; expected {' or '.join(kinds)}")
     level = F.col("delay_level") if "delay_level" in answers.columns else F.lit(0)
     # Some forty bytes a message of the page: which they are, and what became of them.
-    said = answers.select("physical_offset", "status", level.cast("int").alias("delay_level")).toArrow()
+    offset = F.col("physical_offset").cast("long").alias("physical_offset")
+    said = answers.select(offset, "status", level.try_cast("int").alias("delay_level")).toArrow()
     unknown = set(said.column("status").unique().to_pylist()) - {None, *ConsumeStatus.__members__}
     if unknown:
         raise BadInput(
@@ -331,13 +345,18 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
                 status = listener.call(given, context) if takes_context else listener.call(given)
         except TimedOut:
             kind, error = "TIME_OUT", f"took longer than {listener.timeout_seconds:g} s"
-        except Exception as failure:
-            kind, error = "EXCEPTION", f"{type(failure).__name__}: {failure}"[:ERROR_CHARS]
+        except KeyboardInterrupt:
+            raise
+        except BaseException as failure:  # SystemExit, too, fails its message alone
+            kind, error = "EXCEPTION", f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]
         if status is not None and not isinstance(status, ConsumeStatus):
             raise BadInput(
                 f"the listener returned {status!r}; expected ConsumeStatus.CONSUME_SUCCESS, another "
                 "ConsumeStatus or None. Nothing of this page is recorded: mend it and run again"
             )
+        wrong = _wrong_in(context) if takes_context and kind is None else None
+        if wrong is not None:
+            status, kind, error = None, "EXCEPTION", wrong
         is_success = status is not None and status.is_success
         kind = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
         if told is not None:
@@ -349,7 +368,8 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
         if kind == "TIME_OUT":
             return Answer(-1, LEVEL_AFTER_TIMEOUT, return_type=kind, error=error)
         ack_index = max(context.ack_index, -1) if is_success else -1
-        return Answer(ack_index, context.delay_level_when_next_consume, return_type=kind, error=error)
+        level = 0 if kind == "EXCEPTION" and _wrong_in(context) else context.delay_level_when_next_consume
+        return Answer(ack_index, level, return_type=kind, error=error)
 
     try:
         yield ask
@@ -357,12 +377,23 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
         clock.stop()
 
 
+def _wrong_in(context: ConsumeContext) -> str | None:
+    """What a listener has set in its context that is no number of a queue's or a level's; None where nothing is."""
+    for name in ("ack_index", "delay_level_when_next_consume"):
+        value = getattr(context, name)
+        if type(value) is not int or abs(value) > INT_MAX:
+            return f"context.{name} is {text_of(value)[:100]}; expected a whole number"
+    return None
+
+
 def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMessageContext) -> None:
     """Call a hook; what it raises is its own affair (2.6)."""
     if hook is not None:
         try:
             hook(told)
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             return
 
 

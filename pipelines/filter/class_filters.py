@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.errors import BadInput
 from pipelines.log.message import Message, message_columns, messages_of
-from pipelines.log.python_code import load_function
+from pipelines.log.python_code import load_function, text_of
 from pipelines.rocketmq.settings import Settings
 
 ERROR_CHARS = 300
@@ -143,8 +143,10 @@ def _verdict(
 ) -> tuple[bool | None, str | None]:
     try:
         match = class_filter.match(message, context)
-    except Exception as failure:
-        return None, f"{type(failure).__name__}: {failure}"[:ERROR_CHARS]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as failure:
+        return None, f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]
     if not isinstance(match, bool):
         # Most likely a forgotten return: taken as no, messages would be passed over.
         return None, f"match gave {match!r}; expected True or False"[:ERROR_CHARS]

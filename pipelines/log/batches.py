@@ -32,7 +32,11 @@ BadRange = tuple[int, int, str]
 
 
 def units_of(
-    rows: pa.Table, queues: Callable[[str], int], max_message_bytes: int, split_batches: bool
+    rows: pa.Table,
+    queues: Callable[[str], int],
+    max_message_bytes: int,
+    split_batches: bool,
+    max_unit_bytes: int,
 ) -> tuple[list[Unit], list[BadRange]]:
     """Units in order, and the rows of batches that cannot be put: (first row, end row, reason).
 
@@ -60,13 +64,14 @@ def units_of(
                 units.append(Unit(row, 1, topic[row], queue[row], size[row], parked[row]))
         else:
             complaint = _complaint(topic[row:end], queue[row:end], reason[row:end], batch[row])
-            cuts = [row, end] if complaint else _cuts(wire, row, end, max_message_bytes)
+            cuts = [row, end] if complaint else _cuts(wire, size, row, end, max_message_bytes, max_unit_bytes)
             if complaint is None and len(cuts) > 2 and not split_batches:
                 total = sum(WIRE_FIXED_BYTES + wire[each] for each in range(row, end))
-                complaint = (
-                    f"batch {batch[row]!r} is {total} bytes; at most {max_message_bytes} (maxMessageSize): "
-                    "make it smaller or pass --split-batches"
-                )
+                most = f"{total} bytes; at most {max_message_bytes} (maxMessageSize)"
+                if total <= max_message_bytes:
+                    stored = sum(size[row:end])
+                    most = f"{stored} bytes in the log; at most {max_unit_bytes} (mappedFileSizeCommitLog less 8)"
+                complaint = f"batch {batch[row]!r} is {most}: make it smaller or pass --split-batches"
             if complaint is not None:
                 # Rows that are bad themselves have been counted with their own reason.
                 bad.extend((each, each + 1, complaint) for each in range(row, end) if reason[each] is None)
@@ -108,13 +113,17 @@ def _complaint(topics: list, queues: list, reasons: list, name: str) -> str | No
     return None
 
 
-def _cuts(wire: list[int], row: int, end: int, max_message_bytes: int) -> list[int]:
-    """Where a batch is cut so that each part is at most `max_message_bytes` on the wire."""
-    cuts, total = [row], 0
+def _cuts(
+    wire: list[int], size: list[int], row: int, end: int, max_message_bytes: int, max_unit_bytes: int
+) -> list[int]:
+    """Where a batch is cut so that each part is at most `max_message_bytes` on the wire and `max_unit_bytes` in the log."""
+    cuts, total, stored = [row], 0, 0
     for each in range(row, end):
         bytes_on_wire = WIRE_FIXED_BYTES + wire[each]
-        if each > cuts[-1] and total + bytes_on_wire > max_message_bytes:
+        is_too_large = total + bytes_on_wire > max_message_bytes or stored + size[each] > max_unit_bytes
+        if each > cuts[-1] and is_too_large:
             cuts.append(each)
-            total = 0
+            total, stored = 0, 0
         total += bytes_on_wire
+        stored += size[each]
     return [*cuts, end]

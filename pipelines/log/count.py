@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from pipelines.log.batches import Unit, units_of
+from pipelines.rocketmq.settings import LONG_MAX
 
 Piece = tuple[int, int]  # (hash of the file's name, where the split starts in it, bytes)
 Queue = tuple[str, int]
@@ -92,12 +93,14 @@ class CountRules:
     max_message_bytes  of a batch on the wire
     with_sizes         whether to bring home the size of every row
     split_batches      whether a batch that is too large is cut
+    max_unit_bytes     of a batch in the log: it never lies in two segments
     """
 
     queue_nums: QueueNums
     max_message_bytes: int
     with_sizes: bool = True
     split_batches: bool = False
+    max_unit_bytes: int = LONG_MAX
 
 
 def counted_pieces(slim: DataFrame, rules: CountRules) -> list[CountedPiece]:
@@ -291,7 +294,9 @@ def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> No
     counted.turns.clear()
     for queues in (counted.rows_by_queue, counted.parked, counted.parked_for, counted.parked_turns):
         queues.clear()
-    counted.units, bad = units_of(rows, rules.queue_nums.of, rules.max_message_bytes, rules.split_batches)
+    counted.units, bad = units_of(
+        rows, rules.queue_nums.of, rules.max_message_bytes, rules.split_batches, rules.max_unit_bytes
+    )
     counted.bad_rows += sum(end - start for start, end, _ in bad)
     for start, end, reason in bad:
         counted.bad.extend((row, reason) for row in range(start, end))

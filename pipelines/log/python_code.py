@@ -37,6 +37,15 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
     return function
 
 
+def text_of(value: Any) -> str:
+    """The text of something of the user's own: an exception may have none, or one that is no UTF-8."""
+    try:
+        text = str(value)
+    except Exception as failure:
+        text = f"(its text cannot be made: {type(failure).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def load_hook(name: str | None) -> Any:
     """The object MODULE:NAME of --hook, made if it is a class; None where none was given. Raises BadInput as above."""
     if name is None:

@@ -9,7 +9,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.errors import BadInput
 from pipelines.log.claims import lies_in, spans_of_offsets
+from pipelines.log.json_lines import has_text, is_one_object
 from pipelines.log.numbers import whole_number
+from pipelines.log.park import is_parking_topic
 from pipelines.rocketmq.hosts import host_hex
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
@@ -83,6 +85,10 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
         reader = spark.read.options(header=True, columnNameOfCorruptRecord=_BROKEN)
         fields = reader.csv(path).schema
         return reader.schema(StructType([*fields, StructField(_BROKEN, StringType())])).csv(path)
+    lines = spark.read.text(path)
+    line = F.col("value")
+    sentence = F.format_string("%s has something after its JSON object; expected one object a line", line)
+    refuse(lines.where(has_text(line) & ~is_one_object(line)).select(sentence), path)
     return spark.read.options(primitivesAsString=True, columnNameOfCorruptRecord=_BROKEN).json(path)
 
 
@@ -124,6 +130,17 @@ def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
         F.col("message_id").isNull() | (F.upper("message_id") == F.col("row_id"))
     )
     return asked.join(log, is_it, "left").withColumnRenamed("row_offset", "source_offset").drop("row_id")
+
+
+def refuse_parked(found: DataFrame, path: str) -> None:
+    """Raise BadInput for requests about rows that wait in a topic of the store's own: no group has consumed them."""
+    is_parked = is_parking_topic(F.col("topic"))
+    sentence = F.format_string(
+        "message %d lies in %s: it waits there for its time or its transaction, and no group has consumed it",
+        F.col("source_offset"),
+        F.col("topic"),
+    )
+    refuse(found.select(F.when(is_parked, sentence).alias("complaint")).where(is_parked), path)
 
 
 def refuse_missing(found: DataFrame, path: str) -> None:

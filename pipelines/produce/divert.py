@@ -63,7 +63,7 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
         {"list_seconds": asked.list_seconds, "level_list": asked.level_list}
     ).withColumns({"asked_level": asked.level, "asked_time": asked.time, "is_half": asked.is_half})
     is_delayed = ~F.col("is_half") & (F.coalesce("asked_level", F.lit(0)) > 0)
-    is_timed = ~F.col("is_half") & ~is_delayed & (F.coalesce("asked_time", F.lit(0)) > now_ms)
+    is_timed = ~F.col("is_half") & ~is_delayed & (F.coalesce(F.col("asked_time") > now_ms, F.lit(False)))
     is_timed = is_timed & asked.may_be_timed
     level = clamped_level(F.col("asked_level"), levels)
     out_ms = timer_out_ms(F.col("asked_time"), settings["timerPrecisionMs"])

@@ -22,8 +22,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.log.json_lines import has_text, is_one_object
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import hadoop_path, sizes_and_times
+from pipelines.spark_internals.jvm import innermost_text
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
@@ -183,7 +185,12 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     if format == "jsonl":
         known, unknown, garbled = _json_names(spark, unchecked)
         return replace(unchecked, columns=known, unknown=unknown, garbled=garbled)
-    found = _source(spark, unchecked, files).schema
+    if format == "csv":
+        _expect_closed_quotes(spark, unchecked)
+    try:
+        found = _source(spark, unchecked, files).schema
+    except Exception as failure:
+        raise BadInput(f"{path} cannot be read as {format}: {innermost_text(failure)}") from failure
     if format == "delta":
         return replace(unchecked, columns=_checked_names(found.names))
     if format == "csv":
@@ -191,6 +198,20 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     schema = _with_texts(found, unchecked.directory_columns)
     names = [_plain(name) for name in schema.names if name != _BROKEN]
     return replace(unchecked, columns=_checked_names(names), schema=schema)
+
+
+def _expect_closed_quotes(spark: SparkSession, frozen: Input) -> None:
+    """Raises BadInput for a CSV file with an odd number of quotes: Spark takes what follows an open one for its field."""
+    line = F.col("value")
+    quotes = F.sum(F.length(line) - F.length(F.replace(line, F.lit('"'), F.lit(""))))
+    text = spark.read.options(**ALL_FILES, lineSep="\n").text([file.path for file in frozen.files])
+    by_file = text.groupBy(F.col("_metadata.file_path").alias("file")).agg(quotes.alias("quotes"))
+    odd = by_file.where("quotes % 2 = 1").orderBy("file").first()
+    if odd is not None:
+        raise BadInput(
+            f'{odd.file} has {odd.quotes:,} quotes ("), an odd number: a quoted field is not closed, or a quote inside a '
+            "field is not written twice. What follows it would be taken for its field. Nothing was put"
+        )
 
 
 @contextmanager
@@ -324,6 +345,8 @@ def _json_rows(lines: DataFrame, frozen: Input) -> DataFrame:
     )
     problem = F.when(is_broken, broken)
     raw = line
+    more = F.lit("something follows its JSON object; expected one object a line")
+    problem = F.coalesce(problem, F.when(~is_one_object(line), more))
     if frozen.garbled:
         problem = F.coalesce(_garbled_json(line, schema, wanted), problem)
         raw = F.make_valid_utf8(line)
@@ -332,11 +355,8 @@ def _json_rows(lines: DataFrame, frozen: Input) -> DataFrame:
         known = ", ".join(INPUT_COLUMNS)
         sentence = F.format_string(f"unknown column %s; known are {known}", F.array_join(others, ", "))
         problem = F.coalesce(problem, F.when(F.size(others) > 0, sentence))
-    # Nearly every line begins as an object does, and the pattern is for the others.
-    trimmed = F.trim(line)
-    has_text = trimmed.startswith("{") | trimmed.rlike(r"\S")
     return (
-        lines.where(has_text)
+        lines.where(has_text(line))
         .withColumn("message", parsed)
         .select(
             F.col("_metadata"),

@@ -24,7 +24,7 @@ from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
 from pipelines.produce.inputs import ALL_FILES, Input, refusing_other_headers
 from pipelines.produce.selectors import Selector
 from pipelines.rocketmq.properties import without
-from pipelines.rocketmq.record import body_crc
+from pipelines.rocketmq.record import BLANK_BYTES, body_crc
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.spark_internals.catalyst import runtime_literal
@@ -132,6 +132,7 @@ class Put:
             self.settings.max_message_bytes,
             with_sizes,
             self.split_batches,
+            self.settings.segment_bytes - BLANK_BYTES,
         )
         with refusing_other_headers(self.source):
             counted = counted_pieces(self.messages(files).select(*self.slim_columns), rules)
@@ -403,10 +404,24 @@ class QueuesChanged(Exception):
 class Appender:
     """Plans the appends of a put, one after the other, and remembers what it knows of the log between them."""
 
-    def __init__(self, put: Put, clock: Callable[[], int], at: Snapshot, done: set[tuple[int, int]]) -> None:
-        """`clock`: read for each plan, epoch milliseconds; `done`: rows of the input that the log has as of `at`."""
+    def __init__(
+        self,
+        put: Put,
+        clock: Callable[[], int],
+        at: Snapshot,
+        done: set[tuple[int, int]],
+        others_may_differ: bool = True,
+    ) -> None:
+        """
+        clock              read for each plan, epoch milliseconds
+        done               rows of the input that the log has as of `at`
+        others_may_differ  whether another put under the same batch id may hold other content: not where the id is made of
+                           the input itself
+        """
         self.put = put
         self.clock = clock
+        self.others_may_differ = others_may_differ
+        self._compared = set(done)
         self._known: tuple[LogHead, set[tuple[int, int]]] | None = None
         self._found = (at.number(COMMITLOG), done)
         self._done: set[tuple[int, int]] = set()
@@ -416,11 +431,16 @@ class Appender:
 
         Without a `placement` in the result there was nothing left to append.
 
-        Raises QueuesChanged where the pieces have to be counted again, StoreError where the input has changed.
+        Raises QueuesChanged where the pieces have to be counted again, StoreError where the input has changed, BadInput
+        where another put of the same batch id has put other content.
         """
         if not self.put.is_counted_for(read_topics(at)):
             raise QueuesChanged
         head, done = self._look(at)
+        if self.others_may_differ and not done <= self._compared:
+            # Another put of this id has come since: what it put is not ours unless it is the same.
+            expect_same_content(at, self.put, done)
+            self._compared |= done
         self._done = done
         first_place, pieces = self._left(first_place, pieces, done)
         if not any(piece.good_rows for piece in pieces):
@@ -470,6 +490,7 @@ class Appender:
     def appended(self, placement: Placement) -> None:
         """Remember an append of our own: unless others come in between, the next one need not look."""
         done = self._done | {(placement.from_place, placement.to_place)}
+        self._compared |= done
         self._known = (placement.head, done)
 
 

@@ -21,6 +21,8 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 CONSUME_QUEUE_UNIT_BYTES = 20
 # A record may be this much longer than maxMessageSize: topic, properties and fixed fields (store.md 1.10).
 RECORD_OVERHEAD_BYTES = 65_536
+# Longer waits lead out of every calendar, and out of 64 bits.
+LONGEST_WAIT_MS = 10_000 * 366 * 86_400_000
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -95,7 +97,10 @@ def delay_levels_ms(text: str) -> tuple[int, ...]:
             raise ValueError(
                 f'whole numbers with a unit s, m, h or d, one space between them; level {number} is "{token}"'
             )
-        levels.append(int(amount[1]) * UNIT_MS[amount[2]])
+        wait_ms = int(amount[1]) * UNIT_MS[amount[2]]
+        if abs(wait_ms) > LONGEST_WAIT_MS:
+            raise ValueError(f'waits of at most 10,000 years; level {number} is "{token}"')
+        levels.append(wait_ms)
     return tuple(levels)
 
 

@@ -63,3 +63,9 @@ def is_java(exception: Any, class_name: str) -> bool:
 def is_java_failure(failure: BaseException) -> bool:
     """Whether an exception is py4j's own for one of Java's that PySpark has no class for."""
     return isinstance(failure, Py4JJavaError)
+
+
+def innermost_text(failure: BaseException) -> str:
+    """What the first cause of a failure says, in one line: those around it say that something has failed."""
+    said = [str(cause.getMessage() or "").strip().partition("\n")[0] for cause in java_causes(failure)]
+    return next((text for text in reversed(said) if text), str(failure).strip().partition("\n")[0])

@@ -9,14 +9,14 @@ Rows of a derived table after the append that its progress proves do not count e
 them, or the log has lost the appends they are of; the next dispatch puts others in their place.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
-from pipelines.store.plan import Write
+from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
@@ -127,6 +127,17 @@ def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[W
     return at.replace(
         PROGRESS, at.store.spark.createDataFrame(rows, PROGRESS.columns).coalesce(1), may_lose=True
     )
+
+
+def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
+    """Have derived tables cover nothing, whatever they hold, until a dispatch has written them again."""
+    names = {table.name for table in tables}
+    kept = [tuple(row) for row in at.rows(PROGRESS) if row.follower not in names]
+    log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
+    of_no_table = ("", -1)
+    void = [(name, -1, *of_no_table, *log) for name in sorted(names)]
+    rows = at.store.spark.createDataFrame([*kept, *void], PROGRESS.columns).coalesce(1)
+    return Plan((at.replace(PROGRESS, rows),))
 
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:

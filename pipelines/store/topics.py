@@ -95,6 +95,8 @@ class TopicConfig:
 
 
 Topics = Mapping[str, TopicConfig]
+# In the name of a partition's directory.
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 OWN = "is the store's own; it cannot be created, updated or deleted"
 
 
@@ -117,6 +119,8 @@ def name_complaint(kind: str, name: str | None, at_most: int) -> str | None:
             f'{kind} "{name}" has the character "{illegal[0]}"; '
             "allowed are letters, digits, and the characters % | - _"
         )
+    if name == NO_VALUE:
+        return f'{kind} "{name}" is how Spark and Delta write a missing value'
     if len(name) > at_most:
         return f'{kind} "{name[:20]}…" has {len(name)} characters; at most {at_most}'
     return None

@@ -167,6 +167,8 @@ def _state(check: Checker, half: StoredMessage) -> str:
                 int(half.properties.get("REAL_QID", half.queue_id or 0)),
             )
         )
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # SystemExit, too, is no answer
         return TransactionState.UNKNOWN.value
     return state.value if isinstance(state, TransactionState) else TransactionState.UNKNOWN.value

@@ -64,9 +64,7 @@ def early_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
     monkeypatch.setattr(DeltaTable, "_commits_are_files", False)
     monkeypatch.setattr(DeltaTable, "_complete", put)
-    monkeypatch.setattr(
-        DeltaTable, "update", lambda table: (put(table, table._log_directory[0], 0), update(table))[1]
-    )
+    monkeypatch.setattr(DeltaTable, "update", lambda table: (put(table, 0), update(table))[1])
     assert known.path == store.path(CUTS)
     return store
 
