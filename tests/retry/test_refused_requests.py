@@ -1,0 +1,37 @@
+"""Requests that would bring back what no group has consumed, or bring it where nobody reads."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.life import B, Life
+
+
+def test_nor_in_requests(life: Callable[..., Life]) -> None:
+    one = life()
+    one.put(B, {"topic": "T"}, {"topic": "T"})
+    a, b = (row.physical_offset for row in one.rows())
+    path = one.directory / "req.jsonl"
+    path.write_text(f'{{"physical_offset":{a}}}{{"physical_offset":{b}}}\n')
+    done = one.run("send_back", B, "--group", "g", "--input", path)
+    assert done.exit_status == 2 or done.result["sent_back"] == 2, done
+
+
+def test_a_half_and_a_waiting_message_are_not_sent_back(life: Callable[..., Life]) -> None:
+    one = life()
+    one.put(B, {"topic": "T", "body": "half", "transaction": "true", "producer_group": "p"},
+            {"topic": "T", "body": "later", "deliver_at_ms": B + 10**9})  # fmt: skip
+    path = one.input(*[{"physical_offset": row.physical_offset} for row in one.rows()])
+    sent = one.run("send_back", B + 1, "--group", "g", "--input", path)
+    one.deliver(B + 20_000)
+    early = [(row.topic, bytes(row.body)) for row in one.rows() if row.topic == "%RETRY%g"]
+    assert sent.exit_status == 2, sent
+    assert not early
+
+
+@pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_redrive_refuses_the_topics_a_put_refuses(life: Callable[..., Life], topic: str) -> None:
+    one = life()
+    one.put(B, {"topic": "T"})
+    done = one.run("redrive", B + 1, "--where", "topic='T'", "--to-topic", topic)
+    assert done.exit_status == 2, done
