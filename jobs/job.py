@@ -284,17 +284,17 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         exit_status = run.exit_status
         # A broken promise is what a check was to find: it ran.
         status = "failed" if exit_status == EXIT_FAILED else "ok"
-    except BadInput as wrong:
-        status, exit_status = "failed", EXIT_BAD_INPUT
-        _explain(str(wrong), debug)
-    except StoreError as failure:
-        status, exit_status, has_failed = "failed", EXIT_FAILED, True
-        _explain(str(failure), debug)
     except (Exception, KeyboardInterrupt) as failure:
+        # Whatever a Ctrl-C has become on its way: what was under way may take it for an input it cannot read.
         is_interrupted = run.is_interruption(failure)
-        status, exit_status, has_failed = "failed", EXIT_FAILED, not is_interrupted
-        what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
-        _explain(f"{run.job} {what}; nothing is lost, it is safe to run again", debug)
+        is_bad_input = isinstance(failure, BadInput) and not is_interrupted
+        status, exit_status = "failed", EXIT_BAD_INPUT if is_bad_input else EXIT_FAILED
+        has_failed = not is_interrupted and not is_bad_input
+        said = str(failure)
+        if is_interrupted or not isinstance(failure, StoreError):
+            what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
+            said = f"{run.job} {what}; nothing is lost, it is safe to run again"
+        _explain(said, debug)
     finally:
         run.at_end.close()
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)

@@ -54,6 +54,9 @@ def redrive(
             f"rows still parked match, at {', '.join(map(str, waiting))}…: they will be delivered or ended by themselves; "
             "leave their topics out of --where"
         )
+    # A row a topic.
+    targets = {row.target for row in rows.select("target").distinct().collect()}
+    _expect_no_own_topic(targets)
     found = rows.count()
     if redrive_id is None:
         run.say(f"redrive id {name}")
@@ -65,8 +68,6 @@ def redrive(
             "already": found - unclaimed(at, rows).count(),
             "redrive_id": name,
         }
-    # A row a topic.
-    targets = {row.target for row in rows.select("target").distinct().collect()}
     topics = _targets(run, targets)
     redriven = 0
     more = found > 0
@@ -76,14 +77,18 @@ def redrive(
     return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
 
 
-def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
-    """The topics rows go to; made on the fly where a put would make them."""
+def _expect_no_own_topic(names: set[str]) -> None:
+    """Raises BadInput where rows would go to a topic of the store's own, in which they would wait for ever."""
     own = sorted(names & SEND_FORBIDDEN)
     if own:
         raise BadInput(
             f"rows would go to {own[0]}, which is the store's own: no message may be sent to it. Say where they are to go "
             "with --to-topic, or leave them out of --where"
         )
+
+
+def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
+    """The topics rows go to; made on the fly where a put would make them."""
     at = run.store.snapshot()
     topics = read_topics(at)
     missing = sorted(names - set(topics))

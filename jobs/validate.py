@@ -234,7 +234,7 @@ def _validate(run: Run, validator: Validator, scopes: Mapping[str, Scope], run_i
 
 
 def _repair(run: Run, findings: Sequence[Finding]) -> bool:
-    """Mend derived tables and caches that are broken, and the log's end; whether there was anything to mend."""
+    """Fix derived tables and caches that are broken, and the log's end; whether there was anything to fix."""
     broken = {finding.promise for finding in findings if finding.broken}
     has_cut = _cut(run)
     if broken & {AS_OF, ENDS, BEGINS}:

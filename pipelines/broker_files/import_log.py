@@ -60,7 +60,7 @@ class BrokerStore:
 
     @property
     def floors(self) -> dict[str, int]:
-        """Positions by follower, none behind its queue's end."""
+        """Positions by follower, none after its queue's end."""
         return {
             follower: self._within(floor_queue(follower), position)
             for follower, position in self.config.floors.items()
@@ -68,7 +68,7 @@ class BrokerStore:
 
     @property
     def consumer_offsets(self) -> dict[QueueOfGroup, int]:
-        """Next offsets by (group, topic, queue), none behind its queue's end."""
+        """Next offsets by (group, topic, queue), none after its queue's end."""
         return {
             (group, topic, queue_id): self._within((topic, queue_id), offset)
             for (group, topic, queue_id), offset in self.config.consumer_offsets.items()

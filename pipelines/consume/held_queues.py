@@ -1,4 +1,4 @@
-"""Queues that a run of a group reads alone: locked before it reads, renewed beside it, unlocked behind it."""
+"""Queues that a run of a group reads alone: locked before it reads, renewed while it reads, unlocked after it."""
 
 import logging
 import threading

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.errors import BadInput
 from pipelines.log.message import Columns, StoredMessage, message_columns
-from pipelines.log.python_code import text_of
+from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.views import as_messages
 
@@ -345,18 +345,18 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
                 status = listener.call(given, context) if takes_context else listener.call(given)
         except TimedOut:
             kind, error = "TIME_OUT", f"took longer than {listener.timeout_seconds:g} s"
-        except KeyboardInterrupt:
-            raise
-        except BaseException as failure:  # SystemExit, too, fails its message alone
+        except BaseException as failure:
+            expect_no_control_c(failure)
             kind, error = "EXCEPTION", f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]
         if status is not None and not isinstance(status, ConsumeStatus):
             raise BadInput(
                 f"the listener returned {status!r}; expected ConsumeStatus.CONSUME_SUCCESS, another "
                 "ConsumeStatus or None. Nothing of this page is recorded: mend it and run again"
             )
-        wrong = _wrong_in(context) if takes_context and kind is None else None
-        if wrong is not None:
-            status, kind, error = None, "EXCEPTION", wrong
+        if takes_context and (wrong := _wrong_in(context)) is not None:
+            context = seen_by_nobody  # nothing it says counts
+            if kind is None:
+                status, kind, error = None, "EXCEPTION", wrong
         is_success = status is not None and status.is_success
         kind = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
         if told is not None:
@@ -368,8 +368,7 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
         if kind == "TIME_OUT":
             return Answer(-1, LEVEL_AFTER_TIMEOUT, return_type=kind, error=error)
         ack_index = max(context.ack_index, -1) if is_success else -1
-        level = 0 if kind == "EXCEPTION" and _wrong_in(context) else context.delay_level_when_next_consume
-        return Answer(ack_index, level, return_type=kind, error=error)
+        return Answer(ack_index, context.delay_level_when_next_consume, return_type=kind, error=error)
 
     try:
         yield ask
@@ -391,10 +390,8 @@ def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMess
     if hook is not None:
         try:
             hook(told)
-        except KeyboardInterrupt:
-            raise
-        except BaseException:
-            return
+        except BaseException as failure:
+            expect_no_control_c(failure)
 
 
 class _Clock:

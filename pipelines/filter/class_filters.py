@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.errors import BadInput
 from pipelines.log.message import Message, message_columns, messages_of
-from pipelines.log.python_code import load_function, text_of
+from pipelines.log.python_code import expect_no_control_c, load_function, text_of
 from pipelines.rocketmq.settings import Settings
 
 ERROR_CHARS = 300
@@ -143,9 +143,8 @@ def _verdict(
 ) -> tuple[bool | None, str | None]:
     try:
         match = class_filter.match(message, context)
-    except KeyboardInterrupt:
-        raise
     except BaseException as failure:
+        expect_no_control_c(failure)
         return None, f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]
     if not isinstance(match, bool):
         # Most likely a forgotten return: taken as no, messages would be passed over.

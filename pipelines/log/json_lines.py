@@ -6,8 +6,6 @@ Spark's parser stops after the first value of a line: what follows it would be l
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-_BLANKS = " \t\r\n"
-
 
 def has_text(line: Column) -> Column:
     """Whether a line holds anything but white space."""
@@ -21,8 +19,8 @@ def is_one_object(line: Column) -> Column:
     An object ends with a brace: a line whose first brace is its last character holds one. Others are parsed in brackets and
     in braces: what follows the object would have to close both.
     """
-    trimmed = F.rtrim(line, F.lit(_BLANKS))
-    ends_at_its_first = F.octet_length(F.substring_index(trimmed, "}", 1)) + 1 == F.octet_length(trimmed)
+    # Of a line with white space at its end it is not known so cheaply.
+    ends_at_its_first = F.instr(line, "}") == F.length(line)
     in_brackets = F.json_array_length(F.concat(F.lit("["), line, F.lit("]"))) == 1
     in_braces = F.json_object_keys(F.concat(F.lit('{"":'), line, F.lit("}"))).isNotNull()
     is_one = F.coalesce(in_brackets & in_braces, F.lit(False))

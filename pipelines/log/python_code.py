@@ -37,6 +37,12 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
     return function
 
 
+def expect_no_control_c(failure: BaseException) -> None:
+    """Raise a Ctrl-C again: of all that a user's function may end with, SystemExit included, it alone ends the run."""
+    if isinstance(failure, KeyboardInterrupt):
+        raise failure
+
+
 def text_of(value: Any) -> str:
     """The text of something of the user's own: an exception may have none, or one that is no UTF-8."""
     try:

@@ -209,7 +209,7 @@ def _expect_closed_quotes(spark: SparkSession, frozen: Input) -> None:
     odd = by_file.where("quotes % 2 = 1").orderBy("file").first()
     if odd is not None:
         raise BadInput(
-            f'{odd.file} has {odd.quotes:,} quotes ("), an odd number: a quoted field is not closed, or a quote inside a '
+            f'{odd.file} has an odd number of quotes ("), {odd.quotes:,}: a quoted field is not closed, or a quote inside a '
             "field is not written twice. What follows it would be taken for its field. Nothing was put"
         )
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.message import Message
-from pipelines.log.python_code import text_of
+from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.spark_internals.arrow import over_columns
 
 Selector = Callable[[list[int], Message, Any], int]
@@ -78,9 +78,8 @@ def _choose(
         return {"queue_id": zlib.crc32(f"{batch_id}:{position}".encode()) % count, "problem": None}
     try:
         queue_id = select(list(range(count)), given_message(row), argument)
-    except KeyboardInterrupt:
-        raise
     except BaseException as failure:
+        expect_no_control_c(failure)
         return {
             "queue_id": None,
             "problem": f"the selector raised {type(failure).__name__}: {text_of(failure)}",

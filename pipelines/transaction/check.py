@@ -15,6 +15,7 @@ from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.message import Message, StoredMessage, message_columns, messages_of
 from pipelines.log.park import immunity_seconds, parked_messages
+from pipelines.log.python_code import expect_no_control_c
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.store.head import read_head
@@ -167,8 +168,7 @@ def _state(check: Checker, half: StoredMessage) -> str:
                 int(half.properties.get("REAL_QID", half.queue_id or 0)),
             )
         )
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # SystemExit, too, is no answer
+    except BaseException as failure:
+        expect_no_control_c(failure)
         return TransactionState.UNKNOWN.value
     return state.value if isinstance(state, TransactionState) else TransactionState.UNKNOWN.value
