@@ -1,9 +1,9 @@
 """Accept messages into the log."""
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,9 +17,14 @@ from pipelines.errors import BadInput, StoreError
 from pipelines.log.append_ids import TRACE_PREFIX, expect_batch_id, is_put_by
 from pipelines.log.place import off_count
 from pipelines.log.python_code import load_function, load_hook
+from pipelines.produce.accepted_input import AcceptedInput
+from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
+from pipelines.produce.counted_input import CountedInput, count_for, count_input, overrun_queues
 from pipelines.produce.inputs import freeze
-from pipelines.produce.put import Appender, Put, QueuesChanged, appended, expect_same_content
+from pipelines.produce.put import Found, Put, QueuesChanged, find
+from pipelines.produce.put_topics import PutTopics
+from pipelines.produce.quarantine import first_bad_rows, plan_quarantine
 from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.trace import traces_of_sends
 from pipelines.reports.page.words import duration
@@ -85,19 +90,10 @@ def put_messages(
     expect_batch_id(batch_id)
     execute = load_function("--local-transaction", local_transaction) if local_transaction else None
     told = load_hook(hook)
-    counts = put_input(
-        run,
-        input_,
-        format_,
-        batch_id,
-        on_bad,
-        selector,
-        compress_over,
-        split_batches,
-        compression,
-        told,
-        force_clock,
+    options = PutOptions(
+        format_, batch_id, on_bad, selector, compress_over, compression, split_batches, told, force_clock
     )
+    counts = put_input(run, input_, options)
     if trace:
         _trace(run, counts["batch_id"])
     if execute is not None:
@@ -106,65 +102,70 @@ def put_messages(
     return {name: count for name, count in counts.items() if name != "batch_id"}
 
 
-def put_input(
-    run: Run,
-    path: str,
-    format: str = "jsonl",
-    batch_id: str | None = None,
-    on_bad: str = "reject",
-    selector: str = "round_robin",
-    compress_over: int | None = None,
-    split_batches: bool = False,
-    compression: Codec = Codec.zlib,
-    hook: Any = None,
-    force_clock: bool = False,
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class PutOptions:
+    """How an input is put: the options of put_messages."""
+
+    format: str = "jsonl"
+    batch_id: str | None = None
+    on_bad: str = "reject"
+    selector: str = "round_robin"
+    compress_over: int | None = None
+    compression: Codec = Codec.zlib
+    split_batches: bool = False
+    hook: Any = None
+    force_clock: bool = False
+
+    @property
+    def selects(self) -> bool:
+        """Whether queues are chosen by a selector that is Python."""
+        return self.selector not in ("round_robin", "hash")
+
+
+def put_input(run: Run, path: str, options: PutOptions | None = None) -> dict[str, Any]:
     """Put an input into the run's store; the counts of put_messages."""
-    _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
-    python_selector = selector not in ("round_robin", "hash")
+    options = options or PutOptions()
+    _expect_one_of("--on-bad", options.on_bad, ("reject", "quarantine"))
     select = None
-    if python_selector and selector != "random":
-        select = load_function("--selector", selector, "round_robin, hash, random or ")
+    if options.selects and options.selector != "random":
+        select = load_function("--selector", options.selector, "round_robin, hash, random or ")
     store = run.store
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     at = store.snapshot()
     at.will_write(COMMITLOG)
-    if not force_clock:
+    if not options.force_clock:
         _expect_clock_near(run, at)
-    source = freeze(run.spark, path, format)
-    topics = read_topics(at)
+    source = freeze(run.spark, path, options.format)
+    batch_id = options.batch_id or source.digest
+    topics = PutTopics(read_topics(at), store.settings)
     rules = AcceptRules(
-        store.settings, run.now_ms, topics, compress_over, compression, selector == "hash", python_selector
+        store.settings,
+        run.now_ms,
+        topics.there,
+        options.compress_over,
+        options.compression,
+        needs_sharding_key=options.selector == "hash",
     )
-    put = Put(run.spark, source, batch_id or source.digest, store.settings, topics, rules, split_batches)
     staging = f"{store.path_of('_staging')}/{run.run_id}"
-    try:
+    with ExitStack() as at_end:
         with ThreadPoolExecutor(1) as beside, run.progress("counting", None, "rows"):
-            before = beside.submit(appended, at, put.batch_id)
-            beside.submit(read_head, store.snapshot())  # which remembers it
-            if python_selector:
-                put.rules = dataclasses.replace(rules, python_selector=False)
-            _count(put)
-            if python_selector or put.is_out_of_order:
+            before = beside.submit(find, store.snapshot(), batch_id)
+            counted = count_input(AcceptedInput(run.spark, source, rules), topics, options.split_batches)
+            if options.selects or counted.is_out_of_order:
                 run.say(
                     "writing the input down once, in order"
-                    if put.is_out_of_order
+                    if counted.is_out_of_order
                     else "asking the selector once a row"
                 )
+                at_end.callback(store.remove, staging)
                 with _as_counted():
-                    put.arrange(staging, python_selector, select)
-                put.rules = rules
-                _count(put)
-        if put.bad_rows and on_bad == "reject":
-            raise BadInput(_refusal(put))
-        now = store.snapshot()
-        if now.number(COMMITLOG) == at.number(COMMITLOG):
-            return _put_counted(run, put, at, before.result(), batch_id is not None, hook)
-        return _put_counted(run, put, now, appended(now, put.batch_id), batch_id is not None, hook)
-    finally:
-        if put.source.is_staged:
-            store.remove(staging)
+                    arranged = arrange(counted, rules, staging, batch_id, options.selects, select)
+                counted = count_input(arranged, topics, options.split_batches)
+        if counted.bad_rows and options.on_bad == "reject":
+            raise BadInput(_refusal(counted))
+        put = Put(counted, batch_id, is_own_id=options.batch_id is not None)
+        return _put_counted(run, put, topics, before.result(), options.hook)
 
 
 def _expect_clock_near(run: Run, at: Snapshot) -> None:
@@ -186,60 +187,49 @@ def _expect_clock_near(run: Run, at: Snapshot) -> None:
         )
 
 
-def _put_counted(
-    run: Run, put: Put, at: Snapshot, before: dict[tuple[int, int], int], has_own_id: bool, hook: Any
-) -> dict[str, Any]:
-    """Append what `before` (what the batch id has put as of `at`) does not hold."""
-    spans, already = set(before), sum(before.values())
-    if spans and has_own_id:
-        with _as_counted():
-            expect_same_content(at, put, spans)
-    if put.bad_rows:
-        with _as_counted():
-            run.commit(put.plan_quarantine)
-    if put.new_topics:
-        run.commit(lambda at: plan_make_topics(at, put.new_topics))
-        made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in put.new_topics)
+def _put_counted(run: Run, put: Put, topics: PutTopics, found: Found, hook: Any) -> dict[str, Any]:
+    """Append what the log does not hold.
+
+    found  what it held of the batch when counting began
+    """
+    counted, now = put.counted, run.store.snapshot()
+    if found.append_seq != now.number(COMMITLOG):
+        found = find(run.store.snapshot(), put.batch_id)
+    with _as_counted():
+        found = put.compared(now, found)
+        if counted.bad_rows:
+            run.commit(lambda at: plan_quarantine(at, counted, put.batch_id))
+    if new := topics.missing(counted.topics):
+        run.commit(lambda at: plan_make_topics(at, new))
+        made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in new)
         run.say(f"made on the fly: {made}")
-        put.topics = read_topics(run.store.snapshot())
-    if hook is not None and already < sum(piece.good_rows for piece in put.pieces):
-        tell_before(put.given_rows(), hook)
-    appender = Appender(put, lambda: run.now_ms, at, spans, others_may_differ=has_own_id)
-    counts = _append(run, put, appender)
+    if hook is not None and found.rows < counted.good_rows:
+        tell_before(counted.given.given_rows(), hook)
+    counts = _append(run, put, found)
     if hook is not None and counts["appended"]:
-        new = F.col("physical_offset") >= counts["first_offset"]
-        tell_after(run.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new), hook)
+        new_rows = F.col("physical_offset") >= counts["first_offset"]
+        tell_after(run.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new_rows), hook)
     return {
         "appended": counts["appended"],
         # Also what another put of this id has appended meanwhile.
-        "already": sum(piece.good_rows for piece in put.pieces) - counts["appended"],
-        "rejected": put.bad_rows,
+        "already": counted.good_rows - counts["appended"],
+        "rejected": counted.bad_rows,
         **counts,
         "send_status": "SEND_OK",
         "batch_id": put.batch_id,
     }
 
 
-def _count(put: Put) -> None:
-    """Count; and once more when some topics or queues turn out not to take their messages, to tell which rows."""
-    put.count()
-    complaints, overrun = put.topic_complaints(), put.overrun_topics()
-    if complaints or overrun:
-        put.rules = dataclasses.replace(put.rules, topic_complaints=complaints, queues_by_topic=overrun)
-        put.pieces = []
-        put.count()
-
-
-def _append(run: Run, put: Put, appender: Appender) -> dict[str, Any]:
+def _append(run: Run, put: Put, found: Found) -> dict[str, Any]:
     counts: dict[str, Any] = {"appended": 0, "first_offset": None, "next_offset": None}
-    with run.progress("appending", sum(piece.good_rows for piece in put.pieces)) as advance:
+    with run.progress("appending", put.counted.good_rows) as advance:
         while True:
             try:
                 with _as_counted():
-                    _append_all(run, put, appender, counts, advance)
+                    _append_all(run, put, found, counts, advance)
                 break
             except QueuesChanged:
-                _count_again(run, put)
+                put = replace(put, counted=_counted_again(run, put))
     if counts["next_offset"] is None:
         counts["next_offset"] = read_head(run.store.snapshot()).next_offset
     return counts
@@ -260,40 +250,47 @@ def _as_counted() -> Iterator[None]:
 
 
 def _append_all(
-    run: Run, put: Put, appender: Appender, counts: dict[str, Any], advance: Callable[[int], None]
+    run: Run, put: Put, found: Found, counts: dict[str, Any], advance: Callable[[int], None]
 ) -> None:
     """Append what is not in the log yet, and add it to `counts`."""
-    for first_place, pieces in put.appends():
-        sized = put.with_sizes(pieces)
-        while True:
-            committed = run.commit(partial(appender.plan, first_place=first_place, pieces=sized))
+    for first_row, splits in put.counted.appends():
+        sized, end = put.counted.with_sizes(splits), first_row + sum(split.rows for split in splits)
+        appended_to = first_row
+        while appended_to < end:
+            planner = partial(
+                put.plan, found=found, first_row=first_row, splits=sized, clock=lambda: run.now_ms
+            )
+            committed = run.commit(planner)
             counts["next_offset"] = committed.result["next_offset"]
             placement = committed.result.get("placement")
             if placement is None:
                 break
+            found = committed.result["found"].and_also(placement)
+            appended_to = placement.to_row
             counts["appended"] += placement.rows
             if counts["first_offset"] is None:
                 counts["first_offset"] = placement.first_offset
-            appender.appended(placement)
             advance(placement.rows)
-            if placement.to_place - first_place == sum(piece.rows for piece in pieces):
-                break
 
 
-def _count_again(run: Run, put: Put) -> None:
+def _counted_again(run: Run, put: Put) -> CountedInput:
     """Count with the queues that the topics have now. Raises StoreError where one does not take its messages any more."""
     run.say("topics have other queues than when the input was counted: counting again")
-    put.topics = read_topics(run.store.snapshot())
-    put.count()
+    topics = PutTopics(read_topics(run.store.snapshot()), run.store.settings)
+    counted = count_for(put.counted.given, topics, put.counted.rules.split_batches)
     complaints = [
-        *put.topic_complaints().values(),
-        *(f"topic {topic} has {queues} queues now" for topic, queues in put.overrun_topics().items()),
+        *topics.complaints(counted.topics).values(),
+        *(
+            f"topic {topic} has {queues} queues now"
+            for topic, queues in overrun_queues(counted, topics).items()
+        ),
     ]
     if complaints:
         raise StoreError(
             f"topics changed while their messages were put: {'; '.join(complaints)}. What was appended before stays; "
             f"make room for the others, then put the same input with --batch-id {put.batch_id}"
         )
+    return counted
 
 
 def _trace(run: Run, batch_id: str) -> None:
@@ -311,18 +308,18 @@ def put_traces(run: Run, traces: DataFrame, batch_id: str) -> None:
     try:
         traces.write.mode("overwrite").parquet(written)
         # What is told of has been done at this clock.
-        put_input(run, written, "parquet", batch_id, force_clock=True)
+        put_input(run, written, PutOptions("parquet", batch_id, force_clock=True))
     finally:
         run.store.remove(written)
 
 
-def _refusal(put: Put) -> str:
-    listed = put.first_bad_rows(BAD_ROWS_LISTED)
+def _refusal(counted: CountedInput) -> str:
+    listed = first_bad_rows(counted, BAD_ROWS_LISTED)
     lines = "".join(f"\n  {row.where}: {row.reason}" for row in listed)
-    more = f"\n  … and {put.bad_rows - len(listed)} more" if put.bad_rows > len(listed) else ""
+    more = f"\n  … and {counted.bad_rows - len(listed)} more" if counted.bad_rows > len(listed) else ""
     return (
-        f"{put.bad_rows} of {sum(piece.rows for piece in put.pieces)} rows cannot be put, so none was; "
-        f"mend them, or put the others with --on-bad quarantine:{lines}{more}"
+        f"{counted.bad_rows} of {counted.rows} rows cannot be put, so none was; "
+        f"fix them, or put the others with --on-bad quarantine:{lines}{more}"
     )
 
 

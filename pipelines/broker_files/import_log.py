@@ -15,6 +15,7 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import Piece
 from pipelines.errors import BadInput
+from pipelines.log.append import append_columns, head_after
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import Committed
 from pipelines.store.floors import IMPORT_PREFIX
@@ -117,25 +118,17 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
     following = log.next_rows(head.next_offset, append_bytes)
     if not following.pieces:
         return _plan_end(at, head, log)
-    append_seq = at.number(COMMITLOG) + 1
-    rows = read_rows(at.store.spark, log.directory, following.pieces, waits(at.store.settings)).withColumns(
-        {
-            "append_seq": F.lit(append_seq).cast("long"),
-            "append_id": F.lit(f"{IMPORT_PREFIX}{following.from_offset}-{following.to_offset}"),
-        }
-    )
     surveys = log.surveyed(following.from_offset, following.to_offset)
     clock = max([head.last_store_timestamp, *(survey.last_store_timestamp for survey in surveys)])
-    after = _with_queues(head, (queue for survey in surveys for queue in survey.queues))
-    after = replace(
-        after,
-        append_seq=append_seq,
-        next_offset=following.to_offset,
-        last_store_timestamp=clock,
-        bounds_append_seq=append_seq,
-    )
+    known = _with_queues(head, (queue for survey in surveys for queue in survey.queues))
+    after = head_after(known, following.to_offset, clock, known.next_queue_offsets)
+    after = replace(after, bounds_append_seq=after.append_seq)
     if following.to_offset == log.end.offset:
         after = _with_queues(after, _broker_queues(log))
+    append_id = f"{IMPORT_PREFIX}{following.from_offset}-{following.to_offset}"
+    rows = read_rows(at.store.spark, log.directory, following.pieces, waits(at.store.settings)).withColumns(
+        append_columns(after.append_seq, append_id)
+    )
     result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments, "head": after}
     return Plan((at.append(COMMITLOG, rows, planned=following.planned), bounds_write(at, after)), result)
 

@@ -13,7 +13,7 @@ from pipelines.rocketmq.record import WIRE_FIXED_BYTES
 
 
 class Unit(NamedTuple):
-    """Rows [first_row, first_row + rows) of a piece that are put as one.
+    """Rows [first_row, first_row + rows) of a split that are put as one.
 
     queue_id    None: the topic's turn decides
     size_bytes  of a parked message: REAL_QID counted with one digit

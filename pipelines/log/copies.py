@@ -5,7 +5,7 @@ and what of them is worked out first, in few bytes a row; bodies are read once, 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
@@ -14,22 +14,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
+from pipelines.log.append import append_writes, head_after, log_rows
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
-from pipelines.log.place import rolls, running_offsets, segment_of, taken_before
+from pipelines.log.place import rolls, running_offsets, taken_before
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import slots_taken
 from pipelines.rocketmq.record import FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
-from pipelines.spark_internals.catalyst import runtime_literal
-from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
+from pipelines.store.head import LogHead, read_head
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
 from schemas import COMMITLOG
 
 # Copies of one append: a few bytes of each are on the driver, and a lost race makes them anew.
 COPIES_OF_AN_APPEND = 1_000_000
 BYTES_OF_A_FILE = 128 * 1024 * 1024
-ROWS_BETWEEN_BOUNDS = 100_000
 # Sources lie beside each other where at least this share of what is read is copied.
 DENSE = 0.5
 
@@ -162,17 +160,11 @@ def plan_copies(
         placed_copies = _moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
     rows = _log_rows(placed_copies, after, segment_bytes, append_id)
     offsets = placed.column("copy_offset")
-    first, last = offsets[0].as_py(), offsets[-1].as_py()
-    planned = Planned(slim.num_rows, first, last, after.next_offset)
-    writes = [at.append(COMMITLOG, rows, planned=planned)]
-    if (
-        after.append_seq - head.bounds_append_seq >= APPENDS_BETWEEN_BOUNDS
-        or slim.num_rows >= ROWS_BETWEEN_BOUNDS
-    ):
-        writes.append(bounds_write(at, after))
+    planned = Planned(slim.num_rows, offsets[0].as_py(), offsets[-1].as_py(), after.next_offset)
+    writes = append_writes(at, rows, planned, after)
     counts = slim.column("purpose").value_counts().to_pylist()
     rows_by_purpose = {count["values"]: count["counts"] for count in counts}
-    return CopyPlan(tuple(writes), rows_by_purpose, after, passed_over)
+    return CopyPlan(writes, rows_by_purpose, after, passed_over)
 
 
 def _expect_once(slim: pa.Table) -> None:
@@ -210,13 +202,12 @@ def _placed(
         topics.indices.to_numpy().astype(np.int64) << 32 | queue_ids, return_inverse=True
     )
     taken, before = taken_before(codes, ordered.column("places").to_numpy())
-    following, least = dict(head.next_queue_offsets), dict(head.min_queue_offsets)
+    following = dict(head.next_queue_offsets)
     starts = np.zeros(len(pairs), np.int64)
     for code, pair in enumerate(pairs.tolist()):
         key = (names[pair >> 32], (pair & 0xFFFFFFFF ^ 0x80000000) - 0x80000000)
         starts[code] = following.get(key, 0)
         following[key] = following.get(key, 0) + taken[code]
-        least.setdefault(key, 0)
     table = pa.table(
         {
             "source_offset": ordered.column("source_offset"),
@@ -225,14 +216,7 @@ def _placed(
             "copy_queue_offset": starts[codes] + before,
         }
     )
-    after = replace(
-        head,
-        append_seq=head.append_seq + 1,
-        next_offset=next_offset,
-        last_store_timestamp=store_timestamp,
-        next_queue_offsets=following,
-        min_queue_offsets=least,
-    )
+    after = head_after(head, next_offset, store_timestamp, following)
     return table, after
 
 
@@ -264,21 +248,13 @@ def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, fi
     return copies.repartitionById(files, file).sortWithinPartitions("copy_offset")
 
 
-def _log_rows(copies: DataFrame, head: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
+def _log_rows(copies: DataFrame, after: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
     """Rows of the commit log from copies with their places."""
-    store_timestamp = runtime_literal(head.last_store_timestamp)
-    waits_from = runtime_literal(min(head.last_store_timestamp, FARTHEST_MS))
     columns = {
-        "segment": segment_of(F.col("copy_offset"), segment_bytes),
         "physical_offset": F.col("copy_offset"),
         "queue_offset": F.col("copy_queue_offset"),
         "body_crc": body_crc(F.col("body")),
-        "store_timestamp": store_timestamp,
-        "append_seq": runtime_literal(head.append_seq),
-        "append_id": F.lit(append_id),
-        "due_ms": F.coalesce(F.col("due_ms"), waits_from + F.col("due_after_ms")),
+        "due_ms": F.col("due_ms"),
+        "due_after_ms": F.col("due_after_ms"),
     }
-    types = {column.name: column.dataType for column in COMMITLOG.columns}
-    return copies.select(
-        *[columns.get(name, F.col(name)).cast(types[name]).alias(name) for name in COMMITLOG.names]
-    )
+    return log_rows(copies, columns, after, append_id, segment_bytes)

@@ -1,7 +1,7 @@
-"""Count an input: per piece of it, what it takes to give every message its place. One pass over slim columns.
+"""Count an input: per split of it, what it takes to give every message its place. One pass over slim columns.
 
-A piece is a split of an input file: a run of rows that one task reads in order. A task may read several pieces, and Spark
-reads the largest first; places follow the order of the pieces in the input, so all is counted by piece.
+A split is a part of an input file that one task reads, in order. A task may read several splits, and Spark reads the
+largest first; places follow the order of the splits in the input, so all is counted by split.
 """
 
 import pickle
@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 from pipelines.log.batches import Unit, units_of
 from pipelines.rocketmq.settings import LONG_MAX
 
-Piece = tuple[int, int]  # (hash of the file's name, where the split starts in it, bytes)
+SplitId = tuple[int, int]  # (hash of the file's name, where it starts in the file, bytes)
 Queue = tuple[str, int]
 
 # Retry and dead letter topics that a put makes have one queue.
@@ -27,15 +27,15 @@ ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 PIECE_COLUMNS = ("file_hash", "block_start")
 # Eight bytes come home of so many rows.
 ROWS_OF_A_SAMPLE = 100
-# How many bad rows of a piece are kept to be shown.
+# How many bad rows of a split are kept to be shown.
 BAD_ROWS_SHOWN = 20
 
 
 @dataclass
-class CountedPiece:
-    """What one piece of the input holds.
+class CountedSplit:
+    """What one split of the input holds.
 
-    rows, good_rows   rows of the piece; those that can be put
+    rows, good_rows   rows of the split; those that can be put
     size_bytes        of its good rows together
     sizes             of its good rows in order, int32; None when they were not asked for
     rows_by_queue     rows whose queue is known
@@ -52,7 +52,7 @@ class CountedPiece:
     units             for an input with batches: its units in order, instead of sizes
     """
 
-    piece: Piece
+    id: SplitId
     rows: int = 0
     good_rows: int = 0
     size_bytes: int = 0
@@ -103,8 +103,8 @@ class CountRules:
     max_unit_bytes: int = LONG_MAX
 
 
-def counted_pieces(slim: DataFrame, rules: CountRules) -> list[CountedPiece]:
-    """Count `slim`: one small row a piece comes back (and four bytes a message when sizes are asked for).
+def counted_splits(slim: DataFrame, rules: CountRules) -> list[CountedSplit]:
+    """Count `slim`: one small row a split comes back (and four bytes a message when sizes are asked for).
 
     slim   `file_hash` long, `block_start` long, `topic` string, `size_bytes` int, and where the input has them:
            `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
@@ -116,8 +116,8 @@ def counted_pieces(slim: DataFrame, rules: CountRules) -> list[CountedPiece]:
 
 def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for piece, runs in runs_by_piece(batches):
-            counted = CountedPiece(piece)
+        for split, runs in runs_by_split(batches):
+            counted = CountedSplit(split)
             sizes: list[np.ndarray] = []
             kept: list[pa.RecordBatch] = []
             for run in runs:
@@ -138,22 +138,22 @@ def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable
     return count
 
 
-def runs_by_piece(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Piece, Iterator[pa.RecordBatch]]]:
-    """Cut a task's rows where a new piece starts. Each piece's runs must be read before the next piece is asked for."""
-    pending: list[tuple[Piece, pa.RecordBatch]] = []
+def runs_by_split(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[SplitId, Iterator[pa.RecordBatch]]]:
+    """Cut a task's rows where a new split starts. Each split's runs must be read before the next split is asked for."""
+    pending: list[tuple[SplitId, pa.RecordBatch]] = []
 
-    def cut() -> Iterator[tuple[Piece, pa.RecordBatch]]:
+    def cut() -> Iterator[tuple[SplitId, pa.RecordBatch]]:
         for batch in batches:
-            for start, end, piece in piece_runs(batch.column(0), batch.column(1)):
-                yield piece, batch.slice(start, end - start)
+            for start, end, split in split_runs(batch.column(0), batch.column(1)):
+                yield split, batch.slice(start, end - start)
 
     source = cut()
 
-    def runs(piece: Piece, first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def runs(split: SplitId, first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield first
-        for next_piece, run in source:
-            if next_piece != piece:
-                pending.append((next_piece, run))
+        for next_split, run in source:
+            if next_split != split:
+                pending.append((next_split, run))
                 return
             yield run
 
@@ -163,12 +163,12 @@ def runs_by_piece(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Piece, It
                 pending.append(next(source))
             except StopIteration:
                 return
-        piece, first = pending.pop()
-        yield piece, runs(piece, first)
+        split, first = pending.pop()
+        yield split, runs(split, first)
 
 
-def piece_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int, int, Piece]]:
-    """(first row, end row, piece) of each run of rows of one piece in a batch."""
+def split_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int, int, SplitId]]:
+    """(first row, end row, split) of each run of rows of one split in a batch."""
     rows = len(file_hash)
     if rows == 0:
         return
@@ -179,7 +179,7 @@ def piece_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int
         yield start, end, (int(hashes[start]), int(starts[start]))
 
 
-def _count_rows(counted: CountedPiece, run: pa.RecordBatch) -> pa.Array | None:
+def _count_rows(counted: CountedSplit, run: pa.RecordBatch) -> pa.Array | None:
     """Count rows, bad rows and the order of arrival; the mask of good rows, None when all are."""
     first_row = counted.rows
     counted.rows += run.num_rows
@@ -199,7 +199,7 @@ def _count_rows(counted: CountedPiece, run: pa.RecordBatch) -> pa.Array | None:
     return good
 
 
-def _count_arrival(counted: CountedPiece, column: pa.Array, first_row: int) -> None:
+def _count_arrival(counted: CountedSplit, column: pa.Array, first_row: int) -> None:
     counted.without_arrival += column.null_count
     given = column.fill_null(0).to_numpy(zero_copy_only=False)
     counted.arrivals.append(given[-first_row % ROWS_OF_A_SAMPLE :: ROWS_OF_A_SAMPLE].copy())
@@ -215,7 +215,7 @@ def _count_arrival(counted: CountedPiece, column: pa.Array, first_row: int) -> N
 
 
 def _count_queues(
-    counted: CountedPiece, run: pa.RecordBatch, rules: CountRules, first_row: int
+    counted: CountedSplit, run: pa.RecordBatch, rules: CountRules, first_row: int
 ) -> np.ndarray | int:
     """Count rows by queue; returns the bytes that REAL_QID takes beyond its first digit where the queue is known."""
     codes, topics = topic_codes(run.column("topic"))
@@ -240,7 +240,7 @@ def _count_queues(
 
 
 def _count_parked(
-    counted: CountedPiece,
+    counted: CountedSplit,
     run: pa.RecordBatch,
     codes: np.ndarray,
     topics: list[str],
@@ -289,7 +289,7 @@ def further_digits(queue: np.ndarray) -> np.ndarray:
     return (np.floor(np.log10(np.maximum(queue, 1)) + 1e-9)).astype(np.int64)
 
 
-def _count_units(counted: CountedPiece, rows: pa.Table, rules: CountRules) -> None:
+def _count_units(counted: CountedSplit, rows: pa.Table, rules: CountRules) -> None:
     """Batches need their rows together: the slim columns of one file."""
     counted.turns.clear()
     for queues in (counted.rows_by_queue, counted.parked, counted.parked_for, counted.parked_turns):

@@ -1,4 +1,4 @@
-"""Place messages: where each counted piece, and each message in it, lies in the log and in its queue.
+"""Place messages: where each counted split, and each message in it, lies in the log and in its queue.
 
 The driver turns counts into starts; a narrow pass over the input adds them up row by row. No row is moved.
 """
@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
-from pipelines.log.count import CountedPiece, Piece, Queue, further_digits
+from pipelines.log.append import head_after
+from pipelines.log.count import CountedSplit, Queue, SplitId, further_digits
 from pipelines.rocketmq.record import BLANK_BYTES
 from pipelines.spark_internals.catalyst import number_at, number_of, off_counter, running_counter, search
 from pipelines.store.head import LogHead
@@ -21,24 +22,24 @@ from pipelines.store.plan import Planned
 
 
 class Counted(NamedTuple):
-    """Where a counter starts, and the end that the piece was counted to."""
+    """Where a counter starts, and the end that the split was counted to."""
 
     start: int
     end: int
 
 
 @dataclass(frozen=True)
-class PiecePlaces:
-    """What a piece's messages take, as it was counted.
+class SplitStarts:
+    """What a split's messages take, as it was counted.
 
-    places   of its rows in the input, bad rows counted
+    rows     numbers of its rows in the input, bad rows counted
     bytes    of its good rows, where the first one follows all good rows before it
     turns    topic -> turns of its turning rows
     queues   (topic, queue) -> queue offsets of its rows there
     units    for an input with batches: where each of its units lies, instead of turns and queues
     """
 
-    places: Counted
+    rows: Counted
     bytes: Counted
     turns: Mapping[str, Counted] = field(default_factory=dict)
     queues: Mapping[Queue, Counted] = field(default_factory=dict)
@@ -48,8 +49,8 @@ class PiecePlaces:
 class UnitPlaces(NamedTuple):
     """Arrays (int64) of one number a unit; `chosen_queue_ids` of its own topic, `queue_ids` where it is stored."""
 
-    first_places: np.ndarray
-    end_places: np.ndarray
+    first_rows: np.ndarray
+    end_rows: np.ndarray
     queue_ids: np.ndarray
     queue_offsets: np.ndarray
     chosen_queue_ids: np.ndarray
@@ -61,21 +62,21 @@ NO_UNITS = UnitPlaces(*[np.zeros(0, np.int64)] * 5)
 
 @dataclass(frozen=True)
 class Placement:
-    """Where all messages of some pieces go, and the head after them.
+    """Where all messages of some splits go, and the head after them.
 
     roll_bytes            bytes of the good rows before each from which on the log offset starts anew, ascending from 0
     roll_gaps             by how much log offsets from there on are greater than such bytes
-    from_place, to_place  their rows in the input, half-open
+    from_row, to_row      their rows in the input, half-open
     first_offset          where the first message lies; None when there is none
     last_offset           where the last message lies; None when it is of a batch, of which only the whole is known
     """
 
-    pieces: Mapping[Piece, PiecePlaces]
+    splits: Mapping[SplitId, SplitStarts]
     queue_nums: Mapping[str, int]
     roll_bytes: np.ndarray
     roll_gaps: np.ndarray
-    from_place: int
-    to_place: int
+    from_row: int
+    to_row: int
     rows: int
     first_offset: int | None
     last_offset: int | None
@@ -88,86 +89,72 @@ class Placement:
 
 
 def place(
-    pieces: Sequence[CountedPiece],
-    from_place: int,
+    splits: Sequence[CountedSplit],
+    from_row: int,
     head: LogHead,
     segment_bytes: int,
     queue_nums: Mapping[str, int],
     store_timestamp: int,
 ) -> Placement:
-    """Place counted pieces, in the order of the input, after `head`.
+    """Place counted splits, in the order of the input, after `head`.
 
     Round robin starts at (sum of the topic's next offsets) mod queues. Records roll to the next segment where RocketMQ's
     do (docs/rocketmq/store.md 1.5).
     """
     next_offsets = Counter(head.next_queue_offsets)
     turns: dict[str, int] = {}
-    for topic in {topic for piece in pieces for topic in piece.topics}:
+    for topic in {topic for split in splits for topic in split.topics}:
         turns[topic] = sum(offset for (other, _), offset in head.next_queue_offsets.items() if other == topic)
 
-    places: dict[Piece, PiecePlaces] = {}
-    place_of_next, byte_of_next, log_offset = from_place, 0, head.next_offset
+    starts: dict[SplitId, SplitStarts] = {}
+    row_of_next, byte_of_next, log_offset = from_row, 0, head.next_offset
     roll_bytes, roll_gaps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     last_offset = None
-    for piece in pieces:
-        chosen = _unit_queues(piece, turns, queue_nums)
-        sizes = _unit_sizes(piece, chosen, turns, queue_nums)
+    for split in splits:
+        chosen = _unit_queues(split, turns, queue_nums)
+        sizes = _unit_sizes(split, chosen, turns, queue_nums)
         roll_units, roll_offsets, log_offset = rolls(sizes, log_offset, segment_bytes)
         bytes_before = byte_of_next + np.r_[0, np.cumsum(sizes)]
         roll_bytes.append(bytes_before[roll_units])
         roll_gaps.append(roll_offsets - bytes_before[roll_units])
         if len(sizes):
             last_offset = log_offset - int(sizes[-1]) if chosen is None else None
-        taken = PiecePlaces(
-            Counted(place_of_next, place_of_next + piece.rows),
+        taken = SplitStarts(
+            Counted(row_of_next, row_of_next + split.rows),
             Counted(byte_of_next, int(bytes_before[-1])),
         )
         if chosen is not None:
-            places[piece.piece] = replace(
-                taken, units=_place_units(piece, place_of_next, chosen, next_offsets)
-            )
+            starts[split.id] = replace(taken, units=_place_units(split, row_of_next, chosen, next_offsets))
         else:
-            turns_taken, queues_taken = _turn_queues(piece, turns, next_offsets, queue_nums)
-            places[piece.piece] = replace(taken, turns=turns_taken, queues=queues_taken)
-        place_of_next, byte_of_next = taken.places.end, taken.bytes.end
+            turns_taken, queues_taken = _turn_queues(split, turns, next_offsets, queue_nums)
+            starts[split.id] = replace(taken, turns=turns_taken, queues=queues_taken)
+        row_of_next, byte_of_next = taken.rows.end, taken.bytes.end
 
-    rows = sum(piece.good_rows for piece in pieces)
-    least = dict(head.min_queue_offsets)
-    for queue in next_offsets:
-        least.setdefault(queue, 0)
-    head_after = LogHead(
-        head.append_seq + 1,
-        head.min_offset,
-        log_offset,
-        store_timestamp,
-        dict(next_offsets),
-        least,
-        head.bounds_append_seq,
-    )
+    rows = sum(split.good_rows for split in splits)
     all_bytes, gaps = np.concatenate(roll_bytes), np.concatenate(roll_gaps)
     first_offset = int(gaps[0]) if len(gaps) else None
     return Placement(
-        places,
+        starts,
         queue_nums,
         all_bytes,
         gaps,
-        from_place,
-        place_of_next,
+        from_row,
+        row_of_next,
         rows,
         first_offset,
         last_offset,
-        head_after,
+        head_after(head, log_offset, store_timestamp, next_offsets),
     )
 
 
 def _unit_queues(
-    piece: CountedPiece, turns: dict[str, int], queue_nums: Mapping[str, int]
+    split: CountedSplit, turns: dict[str, int], queue_nums: Mapping[str, int]
 ) -> np.ndarray | None:
     """The queue of each unit's own topic, for an input with batches; moves `turns` past them."""
-    if piece.units is None:
+    if split.units is None:
         return None
     queue_ids = []
-    for unit in piece.units:
+    for unit in split.units:
         queue_id = unit.queue_id
         if queue_id is None:
             queue_id = turns[unit.topic] % queue_nums[unit.topic]
@@ -177,16 +164,16 @@ def _unit_queues(
 
 
 def _unit_sizes(
-    piece: CountedPiece, chosen: np.ndarray | None, turns: Mapping[str, int], queue_nums: Mapping[str, int]
+    split: CountedSplit, chosen: np.ndarray | None, turns: Mapping[str, int], queue_nums: Mapping[str, int]
 ) -> np.ndarray:
     """Sizes with all digits of the queue that a parked message keeps as REAL_QID."""
-    if piece.units is not None and chosen is not None:
-        sizes = np.array([unit.size_bytes for unit in piece.units], np.int64)
-        parked = np.array([unit.parked is not None for unit in piece.units], bool)
+    if split.units is not None and chosen is not None:
+        sizes = np.array([unit.size_bytes for unit in split.units], np.int64)
+        parked = np.array([unit.parked is not None for unit in split.units], bool)
         return sizes + np.where(parked, further_digits(chosen), 0)
-    assert piece.sizes is not None, "pieces are placed from counts with sizes"
-    sizes = piece.sizes.astype(np.int64)
-    for topic, (rows, taken) in piece.wide.items():
+    assert split.sizes is not None, "splits are placed from counts with sizes"
+    sizes = split.sizes.astype(np.int64)
+    for topic, (rows, taken) in split.wide.items():
         sizes[rows] += further_digits((turns[topic] + taken) % queue_nums[topic])
     return sizes
 
@@ -222,14 +209,14 @@ def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.nd
 
 
 def _turn_queues(
-    piece: CountedPiece, turns: dict[str, int], next_offsets: Counter[Queue], queue_nums: Mapping[str, int]
+    split: CountedSplit, turns: dict[str, int], next_offsets: Counter[Queue], queue_nums: Mapping[str, int]
 ) -> tuple[Mapping[str, Counted], Mapping[Queue, Counted]]:
-    """What a piece of single messages takes; moves `turns` and `next_offsets` past it."""
-    turns_taken = {topic: Counted(turns[topic], turns[topic] + taken) for topic, taken in piece.turns.items()}
-    rows = Counter(piece.rows_by_queue) + piece.parked
-    for (topic, turn), parked in piece.parked_turns.items():
+    """What a split of single messages takes; moves `turns` and `next_offsets` past it."""
+    turns_taken = {topic: Counted(turns[topic], turns[topic] + taken) for topic, taken in split.turns.items()}
+    rows = Counter(split.rows_by_queue) + split.parked
+    for (topic, turn), parked in split.parked_turns.items():
         rows[topic, (turns[topic] + turn) % queue_nums[topic]] -= parked
-    for topic, taken in piece.turns.items():
+    for topic, taken in split.turns.items():
         queues = queue_nums[topic]
         whole_rounds, rest = divmod(taken, queues)
         for queue_id in range(queues):
@@ -246,19 +233,19 @@ def _turn_queues(
 
 
 def _place_units(
-    piece: CountedPiece, first_place: int, chosen: np.ndarray, next_offsets: Counter[Queue]
+    split: CountedSplit, first_row: int, chosen: np.ndarray, next_offsets: Counter[Queue]
 ) -> UnitPlaces:
-    units = piece.units or []
+    units = split.units or []
     queue_ids, queue_offsets = [], []
     for unit, chosen_queue in zip(units, chosen.tolist(), strict=True):
         queue = unit.parked or (unit.topic, chosen_queue)
         queue_ids.append(queue[1])
         queue_offsets.append(next_offsets[queue])
         next_offsets[queue] += unit.rows
-    first_places = np.array([first_place + unit.first_row for unit in units], np.int64)
+    first_rows = np.array([first_row + unit.first_row for unit in units], np.int64)
     return UnitPlaces(
-        first_places,
-        first_places + np.array([unit.rows for unit in units], np.int64),
+        first_rows,
+        first_rows + np.array([unit.rows for unit in units], np.int64),
         np.array(queue_ids, np.int64),
         np.array(queue_offsets, np.int64),
         chosen,
@@ -272,12 +259,12 @@ def running_offsets(sizes: np.ndarray, roll_units: np.ndarray, roll_offsets: np.
     return bytes_before + np.repeat(gaps, np.diff(np.r_[roll_units, len(sizes)]))
 
 
-# Two numbers in one, so that they are looked up at once: a file and where a split starts in it; a piece and a topic, a
+# Two numbers in one, so that they are looked up at once: a file and where a split starts in it; a split and a topic, a
 # pair; a pair and a queue.
 _FILE_BYTES, _NUMBERS = 2**44, 2**32
 
 
-_FEWER_BYTES = "a piece's rows take fewer bytes than were counted"
+_FEWER_BYTES = "a split's rows take fewer bytes than were counted"
 
 
 def off_count(failure: BaseException) -> str | None:
@@ -286,39 +273,40 @@ def off_count(failure: BaseException) -> str | None:
 
 
 def is_placed(placement: Placement) -> Column:
-    """Whether a row of the input is of a placement's pieces."""
-    return _Starts(placement.pieces, {}).piece >= 0
+    """Whether a row of the input is of a placement's splits."""
+    return _Starts(placement.splits, {}).split >= 0
 
 
-def input_row(pieces: Sequence[CountedPiece]) -> Column:
-    """A row's place in the input, bad rows counted, from `file_hash` and `block_start` (read as it was counted)."""
+def input_row(splits: Sequence[CountedSplit]) -> Column:
+    """A row's number in the input, bad rows counted, from `file_hash` and `block_start` (read as it was counted)."""
     first, taken = 0, {}
-    for piece in pieces:
-        taken[piece.piece] = PiecePlaces(Counted(first, first + piece.rows), Counted(0, 0))
-        first += piece.rows
+    for split in splits:
+        taken[split.id] = SplitStarts(Counted(first, first + split.rows), Counted(0, 0))
+        first += split.rows
     starts = _Starts(taken, {})
-    return running_counter(*starts.places, starts.piece, F.lit(1).cast("long"))
+    return running_counter(*starts.rows, starts.split, F.lit(1).cast("long"))
 
 
 def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     """Add each message's place; bad rows and rows of bad batches get no `physical_offset`.
 
-    messages  the rows of the placement's pieces, read as they were counted
-    adds      `place` (long, row of the input), `physical_offset` (long), `queue_id` (int), `queue_offset` (long),
+    messages  the rows of the placement's splits, read as they were counted
+    adds      `input_row` (long), `physical_offset` (long), `queue_id` (int), `queue_offset` (long),
               `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked; `size_bytes`
               gets the further digits of the queue that a parked message keeps as REAL_QID
 
-    Counters that begin where their piece does are moved on row by row, in the JVM, by the pass that writes the rows. A row
-    that takes one beyond what its piece was counted to fails the pass: the input is not what it was. No row beyond an end,
+    Counters that begin where their split does are moved on row by row, in the JVM, by the pass that writes the rows. A row
+    that takes one beyond what its split was counted to fails the pass: the input is not what it was. No row beyond an end,
     and as many rows in all as were counted: then every counter has come to its end, and every queue is without a gap.
     """
-    starts, units = _Starts(placement.pieces, placement.queue_nums), _units(placement)
+    starts, units = _Starts(placement.splits, placement.queue_nums), _units(placement)
     names = messages.columns
-    one, piece, pair, unit, place = F.lit(1).cast("long"), *map(F.col, ("piece", "pair", "unit", "place"))
+    one, split, pair, unit = F.lit(1).cast("long"), *map(F.col, ("split", "pair", "unit"))
+    row = F.col("input_row")
     is_good = F.col("reason").isNull() if "reason" in names else F.lit(True)
-    rows = messages.withColumn("piece", starts.piece)
-    rows = rows.withColumn("place", running_counter(*starts.places, piece, one))
-    rows = rows.withColumn("unit", _unit_of(place, units))
+    rows = messages.withColumn("split", starts.split)
+    rows = rows.withColumn("input_row", running_counter(*starts.rows, split, one))
+    rows = rows.withColumn("unit", _unit_of(row, units))
     rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
 
     # The queue of its own topic: its unit's, the one it says, or its turn's.
@@ -342,59 +330,59 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     rows = rows.withColumn("queue_id", F.coalesce(number_at(units.queue_ids, unit), queue_id).cast("int"))
 
     # Its offsets.
-    in_unit = number_at(units.queue_offsets, unit) + place - number_at(units.first_places, unit)
+    in_unit = number_at(units.queue_offsets, unit) + row - number_at(units.first_rows, unit)
     in_queue = running_counter(*starts.queues, starts.queue(pair, F.col("queue_id")), one)
-    sized_piece = F.when(F.col("chosen_queue_id").isNotNull(), piece)
-    bytes_before = running_counter(*starts.bytes, sized_piece, F.col("size_bytes").cast("long"))
+    sized_split = F.when(F.col("chosen_queue_id").isNotNull(), split)
+    bytes_before = running_counter(*starts.bytes, sized_split, F.col("size_bytes").cast("long"))
     rows = rows.withColumns({"queue_offset": F.coalesce(in_unit, in_queue), "bytes_before": bytes_before})
     gap = number_at(placement.roll_gaps, last_not_above(placement.roll_bytes, F.col("bytes_before")))
-    # The last row of a piece must come to the piece's end: less would be a hole in the log.
-    is_last = F.col("place") + 1 == number_at(starts.places[1], piece)
-    is_short = is_last & (F.col("bytes_before") + F.col("size_bytes") < number_at(starts.bytes[1], piece))
+    # The last row of a split must come to the split's end: less would be a hole in the log.
+    is_last = row + 1 == number_at(starts.rows[1], split)
+    is_short = is_last & (F.col("bytes_before") + F.col("size_bytes") < number_at(starts.bytes[1], split))
     offset = F.when(is_short, F.raise_error(F.lit(_FEWER_BYTES))).otherwise(F.col("bytes_before") + gap)
     rows = rows.withColumn("physical_offset", offset)
-    return rows.drop("piece", "unit", "pair", "bytes_before")
+    return rows.drop("split", "unit", "pair", "bytes_before")
 
 
 class _Starts:
-    """What a placement's pieces take, as arrays: a number a piece; a pair of piece and topic; a pair and a queue."""
+    """What a placement's splits take, as arrays: a number a split; a pair of split and topic; a pair and a queue."""
 
-    def __init__(self, pieces: Mapping[Piece, PiecePlaces], queue_nums: Mapping[str, int]) -> None:
-        keys = sorted(pieces)
-        places = [pieces[key] for key in keys]
+    def __init__(self, splits: Mapping[SplitId, SplitStarts], queue_nums: Mapping[str, int]) -> None:
+        keys = sorted(splits)
+        starts = [splits[key] for key in keys]
         self._files, files = np.unique([file_hash for file_hash, _ in keys], return_inverse=True)
-        self._pieces = files * _FILE_BYTES + np.array([block_start for _, block_start in keys])
-        self._has_units = _longs(piece.units is not None for piece in places)
-        self.places = _spans(piece.places for piece in places)
-        self.bytes = _spans(piece.bytes for piece in places)
+        self._splits = files * _FILE_BYTES + np.array([block_start for _, block_start in keys])
+        self._has_units = _longs(split.units is not None for split in starts)
+        self.rows = _spans(split.rows for split in starts)
+        self.bytes = _spans(split.bytes for split in starts)
 
-        topics_of = [{*piece.turns, *(topic for topic, _ in piece.queues)} for piece in places]
+        topics_of = [{*split.turns, *(topic for topic, _ in split.queues)} for split in starts]
         self._topics = sorted(set().union(*topics_of))
         numbers = {topic: number for number, topic in enumerate(self._topics)}
         pairs = [(number, topic) for number, topics in enumerate(topics_of) for topic in sorted(topics)]
         pair_of = {pair: number for number, pair in enumerate(pairs)}
         self._pairs = _longs(number * _NUMBERS + numbers[topic] for number, topic in pairs)
         self.queue_nums = _longs(queue_nums.get(topic, 1) for _, topic in pairs)
-        self.turns = _spans(places[number].turns.get(topic, NO_TURNS) for number, topic in pairs)
+        self.turns = _spans(starts[number].turns.get(topic, NO_TURNS) for number, topic in pairs)
         queues = sorted(
             (pair_of[number, topic], queue_id, offsets)
-            for number, piece in enumerate(places)
-            for (topic, queue_id), offsets in piece.queues.items()
+            for number, split in enumerate(starts)
+            for (topic, queue_id), offsets in split.queues.items()
         )
         self._queues = _longs(pair * _NUMBERS + queue_id for pair, queue_id, _ in queues)
         self.queues = _spans(offsets for _, _, offsets in queues)
 
     @property
-    def piece(self) -> Column:
+    def split(self) -> Column:
         file = search(self._files, F.col("file_hash")).cast("long")
-        return search(self._pieces, file * _FILE_BYTES + F.col("block_start"))
+        return search(self._splits, file * _FILE_BYTES + F.col("block_start"))
 
     @property
     def is_without_units(self) -> Column:
-        return number_at(self._has_units, F.col("piece")) == 0 if self._has_units.any() else F.lit(True)
+        return number_at(self._has_units, F.col("split")) == 0 if self._has_units.any() else F.lit(True)
 
     def pair(self, topic: Column) -> Column:
-        return search(self._pairs, F.col("piece").cast("long") * _NUMBERS + number_of(self._topics, topic))
+        return search(self._pairs, F.col("split").cast("long") * _NUMBERS + number_of(self._topics, topic))
 
     def queue(self, pair: Column, queue_id: Column) -> Column:
         return search(self._queues, pair.cast("long") * _NUMBERS + queue_id)
@@ -411,17 +399,17 @@ def _spans(counted: Iterable[Counted]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _units(placement: Placement) -> UnitPlaces:
-    """The units of all pieces, in the order of their places."""
-    pieces = [piece.units for piece in placement.pieces.values() if piece.units is not None]
-    return UnitPlaces(*map(np.concatenate, zip(NO_UNITS, *pieces, strict=True)))
+    """The units of all splits, in the order of the input."""
+    splits = [split.units for split in placement.splits.values() if split.units is not None]
+    return UnitPlaces(*map(np.concatenate, zip(NO_UNITS, *splits, strict=True)))
 
 
-def _unit_of(place: Column, units: UnitPlaces) -> Column:
+def _unit_of(row: Column, units: UnitPlaces) -> Column:
     """Number of the unit a row is in, int; null where it is in none."""
-    if not len(units.first_places):
+    if not len(units.first_rows):
         return F.lit(None).cast("int")
-    begun = last_not_above(units.first_places, place)
-    return F.when(place < number_at(units.end_places, begun), begun)
+    begun = last_not_above(units.first_rows, row)
+    return F.when(row < number_at(units.end_rows, begun), begun)
 
 
 def last_not_above(ascending: np.ndarray, number: Column) -> Column:
@@ -446,8 +434,3 @@ def taken_before(codes: np.ndarray, places: np.ndarray) -> tuple[dict[int, int],
     before = np.empty(len(codes), np.int64)
     before[order] = ends - places[order] - np.repeat(before_code, np.diff(np.r_[starts, len(codes)]))
     return dict(zip(ordered[starts].tolist(), taken.tolist(), strict=True)), before
-
-
-def segment_of(physical_offset: Column, segment_bytes: int) -> Column:
-    """The segment a record lies in: the start of its file."""
-    return physical_offset - physical_offset % F.lit(segment_bytes)

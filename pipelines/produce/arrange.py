@@ -5,17 +5,20 @@ put from where it lies. The copy is cut into files at rows that the input alone 
 finds the same rows in the same files when it is run again.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.count import ROWS_OF_A_SAMPLE, CountedPiece
+from pipelines.log.count import ROWS_OF_A_SAMPLE, CountedSplit
 from pipelines.log.place import input_row, last_not_above
 from pipelines.produce.accept import with_typed_columns
-from pipelines.produce.inputs import Input, staged_input
+from pipelines.produce.accepted_input import AcceptedInput
+from pipelines.produce.complaints import AcceptRules
+from pipelines.produce.counted_input import CountedInput
+from pipelines.produce.inputs import staged_input
 from pipelines.produce.selectors import Selector, with_selected_queues
 from pipelines.spark_internals.catalyst import search
 
@@ -27,39 +30,43 @@ _ROWS = 2**40
 
 
 def arrange(
-    spark: SparkSession,
-    source: Input,
-    pieces: Sequence[CountedPiece],
+    counted: CountedInput,
+    rules: AcceptRules,
     directory: str,
     batch_id: str,
-    by_arrival: bool,
     selects: bool,
     select: Selector | None,
-    queues: Callable[[str], int],
-) -> Input:
-    """Write the input's rows to `directory` in order of arrival, with their queues; the input to put instead.
+) -> AcceptedInput:
+    """Write an input's rows to `directory` in order of arrival, with their queues; the input to put instead.
 
-    pieces  of the whole input, as `spark` reads it
+    rules    of the put, for the rows as they are then
+    selects  whether a Python selector chooses queues; `select` is None for the one that chooses at random
+
     Rows of the same arrival keep the order of the files' names and of the lines in them.
     """
+    source, spark, by_arrival = counted.source, counted.given.session_with_splits(), counted.is_out_of_order
     rows = (
         source.read(spark)
         .transform(with_typed_columns, source)
-        .withColumn("position", input_row(pieces))
+        .withColumn("position", input_row(counted.splits))
         .withColumn("order", F.col("arrival") if by_arrival else F.lit(0).cast("long"))
     )
     if selects:
-        rows = rows.transform(with_selected_queues, select, queues, batch_id)
+        rows = rows.transform(with_selected_queues, select, counted.rules.queue_nums.of, batch_id)
     # A batch is neighbouring rows of one file: a border could cut it.
-    has_batches = any(piece.units is not None for piece in pieces)
+    has_batches = any(split.units is not None for split in counted.splits)
     wanted = 1 if has_batches else _files_of(source.stored_bytes(spark))
-    borders = _borders(pieces, by_arrival, wanted)
+    borders = _borders(counted.splits, by_arrival, wanted)
     files = len(borders[0]) + 1
     ordered = rows.repartitionById(files, _file_of(*borders)).sortWithinPartitions("order", "position")
     helpers = ["file_hash", "block_start", "position", "order", "sharding_key"]
     ordered.drop(*helpers).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(directory)
     columns = source.columns | ({"queue_id"} if selects else set())
-    return replace(staged_input(spark, directory, source), columns=columns)
+    staged = replace(staged_input(spark, directory, source), columns=columns)
+    # Where its files begin depends on the input; where a file's blocks do may not.
+    return AcceptedInput(
+        counted.given.spark, staged, replace(rules, queues_are_selected=selects), whole_files=True
+    )
 
 
 def _files_of(stored_bytes: int) -> int:
@@ -72,19 +79,19 @@ def _files_of(stored_bytes: int) -> int:
     return max(1, -(-stored_bytes // each))
 
 
-def _borders(pieces: Sequence[CountedPiece], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
+def _borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
     """Where files begin, but for the first: (arrival, row of the input), ascending, about equally many rows apart."""
-    rows = np.array([piece.rows for piece in pieces], np.int64)
+    rows = np.array([split.rows for split in splits], np.int64)
     firsts = np.cumsum(rows) - rows
     steps = [np.arange(0, count, ROWS_OF_A_SAMPLE) for count in rows]
     positions = np.concatenate([first + step for first, step in zip(firsts, steps, strict=True)])
-    # A sample stands for the rows up to the next one of its piece.
+    # A sample stands for the rows up to the next one of its split.
     weights = np.concatenate(
         [np.minimum(ROWS_OF_A_SAMPLE, count - step) for count, step in zip(rows, steps, strict=True)]
     )
     arrivals = np.zeros(len(positions), np.int64)
     if by_arrival:
-        arrivals = np.concatenate([arrival for piece in pieces for arrival in piece.arrivals])
+        arrivals = np.concatenate([arrival for split in splits for arrival in split.arrivals])
     order = np.lexsort((positions, arrivals))
     before = np.cumsum(weights[order]) - weights[order]
     wanted = np.arange(1, files) * int(rows.sum()) // files

@@ -74,6 +74,7 @@ class AcceptRules:
     queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
     compress_over     compress bodies of at least so many bytes; None never
     codec             how
+    queues_are_selected  whether a Python selector has chosen queues, and said in `selector_problem` where it could not
     """
 
     settings: Settings
@@ -82,7 +83,7 @@ class AcceptRules:
     compress_over: int | None = None
     codec: Codec = Codec.zlib
     needs_sharding_key: bool = False
-    python_selector: bool = False
+    queues_are_selected: bool = False
     topic_complaints: Mapping[str, str] | None = None
     queues_by_topic: Mapping[str, int] | None = None
 
@@ -91,7 +92,7 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
     """Sentences, null where the row is fine, in the order a person would mend them."""
     has = source.columns.__contains__
     complaints = [F.col("problem")] if source.has_problems else []
-    if rules.python_selector:
+    if rules.queues_are_selected:
         complaints.append(F.col("selector_problem"))
     complaints.append(F.col("bad_number"))
     complaints += _topic_complaints(rules)

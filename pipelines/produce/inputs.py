@@ -149,7 +149,7 @@ class Input:
                 )
 
     def read(self, spark: SparkSession, files: Sequence[int] | None = None) -> DataFrame:
-        """The input's rows: its columns, `file_hash` and `block_start` of the piece they are in, `raw` (as it came).
+        """The input's rows: its columns, `file_hash` and `block_start` of the split they are in, `raw` (as it came).
 
         files  numbers of the files to read; all when None
         """

@@ -50,6 +50,9 @@ class LogHead:
         return self.next_queue_offsets.get((topic, queue_id), 0)
 
 
+EMPTY_HEAD = LogHead(-1, 0, 0, 0)
+
+
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any.
 

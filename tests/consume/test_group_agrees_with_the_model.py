@@ -4,7 +4,7 @@ Jobs read clocks that differ, some write a few rows an append, and while a clien
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,6 +39,7 @@ class History:
         self.now = B
         self.number = 0
         self.told = [f"seed {seed}"]
+        self.happen(self.put())  # which makes the topic
 
     def note(self, what: str) -> None:
         self.told.append(f"{len(self.told)}. {what}")
@@ -46,7 +47,10 @@ class History:
     def step(self) -> None:
         self.now += self.chance.choice([0, 1_000, 12_000, 40_000])
         happens = [self.put, self.put, self.deliver, self.deliver, self.reset, self.consume, self.consume]
-        for act in self.chance.choice(happens)():
+        self.happen(self.chance.choice(happens)())
+
+    def happen(self, acts: Iterable[Callable[[], object]]) -> None:
+        for act in acts:
             act()
 
     def clock(self) -> int:

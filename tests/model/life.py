@@ -54,6 +54,8 @@ class Store:
     log: Log
     queues: int = 4
     rows: list[Row] = field(default_factory=list)
+    # Of the last delivery: how many rows the log had when it began, and its clock.
+    seen: tuple[int, int] = (0, -(2**63))
 
     def append(
         self,
@@ -139,40 +141,48 @@ class Store:
             self.append(replace(message, properties=properties_string(properties)), now)
 
     def deliver(self, now: int, limit: int = 10**6, late: Callable[[int], None] = lambda _: None) -> int:
-        """Bring back what is due, `limit` rows an append.
+        """Bring back what is due, after a look at `limit` rows an append.
 
         late  called with the number of each append, before it is worked out: what others do meanwhile
         """
-        delivered, number, border = 0, 0, (-(2**63), 0)
+        delivered, number, border, seen_rows = 0, 0, (-(2**63), 0), 0
         while True:
             number += 1
             late(number)
-            waiting = sorted((row.due_ms or 0, row.physical_offset, row) for row in self._waiting())
-            due = [
-                (*place, row) for *place, row in waiting if border < tuple(place) and self._is_due(row, now)
-            ]
+            seen_rows = seen_rows or len(self.rows)
+            parked = enumerate(self.rows)
+            due = sorted(
+                (row.due_ms or 0, row.physical_offset, row)
+                for place, row in parked
+                if is_parked(row) and self._is_looked_at(place, row, now)
+            )
+            due = [one for one in due if border < one[:2]]
+            waiting = [row for row in self.rows if is_parked(row) and not self.is_claimed(row)]
             cancels = {
                 (row.due_ms, row.properties["TIMER_DEL_UNIQKEY"])
-                for *_, row in waiting
+                for row in waiting
                 if "TIMER_DEL_UNIQKEY" in row.properties
             }
             for *_, row in due[:limit]:
-                if not is_cancelled(row, cancels):
+                if row in waiting and not is_cancelled(row, cancels):
                     delivered += self._bring_back(row, row.properties, now)
             if len(due) <= limit:
+                if due or number > 1:
+                    self.seen = seen_rows, now
                 return delivered
             border = due[limit - 1][:2]
 
-    def _is_due(self, row: Row, now: int) -> bool:
-        """What a faster clock has stored by level is timed by it; the log tells how far that has come."""
-        assert row.due_ms is not None
-        is_ahead = row.message.topic == SCHEDULE_TOPIC and row.store_timestamp > now
-        return row.due_ms <= now or (is_ahead and row.due_ms <= self.rows[-1].store_timestamp)
+    def _is_looked_at(self, place: int, row: Row, now: int) -> bool:
+        """Due, and not known to earlier runs: an append ends after so many of these, whatever becomes of them.
 
-    def _waiting(self) -> list[Row]:
-        """Parked rows that nobody has claimed."""
-        parked = [row for row in self.rows if row.message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)]
-        return [row for row in parked if not self.is_claimed(row)]
+        What a faster clock has stored by level is timed by it; the log tells how far that has come.
+        """
+        assert row.due_ms is not None
+        seen_rows, seen_clock = self.seen
+        is_new = place >= seen_rows or row.due_ms > seen_clock
+        is_ahead = row.message.topic == SCHEDULE_TOPIC and row.store_timestamp > now
+        by_log_time = is_ahead and now < row.due_ms <= self.rows[-1].store_timestamp
+        return (is_new and row.due_ms <= now) or by_log_time
 
     def _bring_back(self, row: Row, properties: dict[str, str], now: int) -> int:
         assert row.due_ms is not None
@@ -293,6 +303,10 @@ class Store:
             if row.properties["UNIQ_KEY"] in answers
         ]
         self.end(answered, now)
+
+
+def is_parked(row: Row) -> bool:
+    return row.message.topic in (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 def is_cancelled(row: Row, cancels: set[tuple[int | None, str]]) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.log.count import CountedPiece
-from pipelines.produce import arrange, put
+from pipelines.log.count import CountedSplit
+from pipelines.produce import arrange, counted_input, put
 from pipelines.produce.arrange import _borders
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
@@ -41,8 +41,8 @@ def bodies(store: Store) -> list[str]:
 def in_small_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrange, "FILE_BYTES", 4096)
     monkeypatch.setattr(arrange, "SMALL_FILE_BYTES", 4096)
-    monkeypatch.setattr(put, "APPEND_BYTES", 1)
-    monkeypatch.setattr(put, "PARTS_OF_A_FILE", 2**40)
+    monkeypatch.setattr(counted_input, "APPEND_BYTES", 1)
+    monkeypatch.setattr(counted_input, "PARTS_OF_A_FILE", 2**40)
 
 
 class CutShort(Exception):
@@ -50,15 +50,15 @@ class CutShort(Exception):
 
 
 def dies_after(monkeypatch: pytest.MonkeyPatch, appends: int) -> None:
-    remember, left = put.Appender.appended, [None] * appends
+    go_on, left = put.Found.and_also, [None] * appends
 
-    def dying(self: put.Appender, placement: put.Placement) -> None:
-        remember(self, placement)
+    def dying(self: put.Found, placement: put.Placement) -> put.Found:
         left.pop()
         if not left:
             raise CutShort
+        return go_on(self, placement)
 
-    monkeypatch.setattr(put.Appender, "appended", dying)
+    monkeypatch.setattr(put.Found, "and_also", dying)
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_put_whose_parts_end_elsewhere_is_not_told_to_put_its_messages_twice(
 @pytest.mark.quick
 def test_files_begin_about_equally_many_rows_apart() -> None:
     arrivals = np.arange(1_000, dtype=np.int64)[::-1]
-    falling = CountedPiece((1, 0), rows=1_000, arrivals=[arrivals[:300:100], arrivals[300::100]])
-    tiny = CountedPiece((2, 0), rows=1, arrivals=[np.array([-5], np.int64)])
+    falling = CountedSplit((1, 0), rows=1_000, arrivals=[arrivals[:300:100], arrivals[300::100]])
+    tiny = CountedSplit((2, 0), rows=1, arrivals=[np.array([-5], np.int64)])
     by_arrival = _borders([falling, tiny], True, 4)
     assert list(by_arrival[0]) == sorted(by_arrival[0])
     assert len(by_arrival[0]) == 3

@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from jobs import put_messages
 from pipelines.produce import put
+from pipelines.produce.counted_input import CountedInput
+from pipelines.produce.inputs import Input
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
 
@@ -15,14 +19,14 @@ B = 1_700_000_000_000
 
 def between_the_passes(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Have `change` done once, when all is counted and the first append is about to be planned."""
-    plan, changes = put.Appender.plan, [change]
+    plan, changes = put.Put.plan, [change]
 
-    def changed(self: put.Appender, *arguments: object, **named: object) -> object:
+    def changed(self: put.Put, *arguments: object, **named: object) -> object:
         if changes:
             changes.pop()()
         return plan(self, *arguments, **named)
 
-    monkeypatch.setattr(put.Appender, "plan", changed)
+    monkeypatch.setattr(put.Put, "plan", changed)
 
 
 def append_line(path: Path) -> None:
@@ -48,7 +52,7 @@ def test_a_file_that_grows_while_it_is_written_is_not_put(
 ) -> None:
     """The look at the files comes before the growth: the row beyond the count fails the pass itself."""
     source = write_jsonl(tmp_path / "input.jsonl", [{"topic": "orders", "body": str(n)} for n in range(5)])
-    monkeypatch.setattr(put.Input, "expect_unchanged", lambda *_: None, raising=False)
+    monkeypatch.setattr(Input, "expect_unchanged", lambda *_: None)
     between_the_passes(monkeypatch, lambda: append_line(source))
     run = commitlake("put_messages", "--store", store.uri, "--input", source)
     assert run.exit_status == 1, run.stderr
@@ -64,7 +68,7 @@ def test_a_file_that_goes_away_is_missed_whatever_the_session_says(
     for name in ("a", "b", "c"):
         rows = [{"topic": "orders", "body": f"{name}{n}"} for n in range(4)]
         write_jsonl(source / f"{name}.jsonl", rows)
-    monkeypatch.setattr(put.Input, "expect_unchanged", lambda *_: None)
+    monkeypatch.setattr(Input, "expect_unchanged", lambda *_: None)
     between_the_passes(monkeypatch, (source / "b.jsonl").unlink)
     for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):
         store.spark.conf.set(f"spark.sql.files.{name}", "true")
@@ -90,15 +94,15 @@ def test_a_topic_that_gets_other_queues_between_the_passes_is_counted_again(
         topics("create", "orders", "--queues", 4)
     rows = [{"topic": "orders", "body": str(n), "sharding_key": f"customer-{n}"} for n in range(20)]
     source = write_jsonl(tmp_path / "input.jsonl", rows)
-    count = put.Put.count
+    count = put_messages.count_input
     changes = [("update", "orders", "--queues", 2) if is_there else ("create", "orders", "--queues", 2)]
 
-    def count_and_change(self: put.Put) -> None:
-        count(self)
-        if changes:
-            topics(*changes.pop())
+    def count_and_change(*arguments: Any) -> CountedInput:
+        counted = count(*arguments)
+        topics(*changes.pop())
+        return counted
 
-    monkeypatch.setattr(put.Put, "count", count_and_change)
+    monkeypatch.setattr(put_messages, "count_input", count_and_change)
     run = commitlake("put_messages", "--store", store.uri, "--input", source)
     assert (run.exit_status, run.result.get("appended")) == (0, 20), run.stderr
     stored = sorted((row.queue_id, row.queue_offset) for row in store.commitlog.collect())

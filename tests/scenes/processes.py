@@ -10,7 +10,9 @@ from enum import Enum
 from pathlib import Path
 
 # What a scene changes of a job's own limits, so that small inputs go in as several appends.
-SMALL_APPENDS = "import pipelines.produce.put as put; put.APPEND_BYTES = 1; put.PARTS_OF_A_FILE = 2**40"
+SMALL_APPENDS = (
+    "import pipelines.produce.counted_input as put; put.APPEND_BYTES = 1; put.PARTS_OF_A_FILE = 2**40"
+)
 
 # A JVM that lives for seconds gains nothing from Java's second compiler: it starts a third sooner without.
 QUICK_START = "-XX:TieredStopAtLevel=1"

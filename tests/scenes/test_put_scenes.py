@@ -105,10 +105,10 @@ def test_two_processes_put_at_once_and_both_are_in_the_log(
 
 def put_in_thread(store: Store, source: Path, batch_id: str | None = None) -> Callable[[], dict[str, Any]]:
     from jobs.job import Run
-    from jobs.put_messages import put_input
+    from jobs.put_messages import PutOptions, put_input
 
     return lambda: put_input(
-        Run("put_messages", store.uri, 1_000, quiet=True), str(source), batch_id=batch_id
+        Run("put_messages", store.uri, 1_000, quiet=True), str(source), PutOptions(batch_id=batch_id)
     )
 
 
@@ -135,7 +135,7 @@ def test_the_same_input_put_by_two_at_once_goes_in_once(
 def test_a_put_of_many_appends_ends_beside_small_ones_and_compaction(
     new_store: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pipelines.produce.put as module
+    import pipelines.produce.counted_input as module
 
     monkeypatch.setattr(module, "APPEND_BYTES", 1)
     monkeypatch.setattr(module, "PARTS_OF_A_FILE", 2**40)
