@@ -143,8 +143,7 @@ class Put:
             end = row + split.rows
             overlapping = [part for part in done if part[0] < end and row < part[1]]
             if overlapping and not any(first <= row and end <= to for first, to in overlapping):
-                first, to = overlapping[0]
-                raise _other_parts(self.batch_id, first, to)
+                raise _other_parts(self.batch_id, done)
             if overlapping and left:
                 break
             if not overlapping and (left or split.good_rows):
@@ -196,7 +195,7 @@ class Put:
                 splits.append(split)
                 rows += split.rows
         if rows != end:
-            raise _other_parts(self.batch_id, min(first for first, _ in parts), end)
+            raise _other_parts(self.batch_id, parts)
         placement = self.counted.place(self.counted.with_sizes(splits), 0, EMPTY_HEAD, 0)
         is_mine = F.col("append_id").isin([f"{self.batch_id}:{first}-{to}" for first, to in parts])
         if self._content(self.log_rows(placement)) != self._content(at.read(COMMITLOG).where(is_mine)):
@@ -234,7 +233,8 @@ def appended(at: Snapshot, batch_id: str) -> dict[InputRows, int]:
     return parts
 
 
-def _other_parts(batch_id: str, first: int, end: int) -> BadInput:
+def _other_parts(batch_id: str, parts: Collection[InputRows]) -> BadInput:
+    first, end = min(first for first, _ in parts), max(to for _, to in parts)
     return BadInput(
         f"batch id {batch_id} has put rows {first} to {end} of its input, and no part of this one ends there: it is another "
         "input, or was put by an older version. Nothing was written; give another input an id of its own, and of the same "
