@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from jobs.job import Run, job, main
-from pipelines.broker_files.broker_config import LIGHT_PREFIX, BrokerConfig
+from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
 from pipelines.broker_files.store_settings import settings_of
 from pipelines.consume.offsets import plan_import_offsets
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import LIGHT_PREFIX, is_system_topic, topic_name_complaint
 from pipelines.rocketmq.settings import Settings, read_broker_conf
 from pipelines.store.store import Store
-from pipelines.store.topics import is_system_topic, topic_name_complaint
 
 From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
 BrokerConf = Annotated[

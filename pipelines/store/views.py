@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
 
-from pipelines.rocketmq.hosts import host_hex
-from pipelines.store.times import timestamp_sql
-from pipelines.store.topics import (
+from pipelines.rocketmq.message_ids import message_id_sql
+from pipelines.rocketmq.names import (
     DEAD_LETTER_PREFIX,
     HALF_TOPIC,
     OP_TOPIC,
@@ -22,6 +21,7 @@ from pipelines.store.topics import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
 )
+from pipelines.store.times import timestamp_sql
 from schemas import COMMITLOG, TABLES, Table
 
 _TABLES = {table.name: table for table in TABLES}
@@ -137,7 +137,7 @@ SELECT
     {_log_columns({"properties": "properties"})},
     properties['TAGS'] AS tags,
     coalesce(filter(split(properties['KEYS'], ' '), word -> word <> ''), array()) AS keys,
-    concat({host_hex("store_host")}, lpad(hex(physical_offset), 16, '0')) AS message_id,
+    {message_id_sql("store_host", "physical_offset")} AS message_id,
     properties['UNIQ_KEY'] AS unique_key,
     {timestamp_sql("store_timestamp")} AS store_time,
     {timestamp_sql("born_timestamp")} AS born_time,
