@@ -27,7 +27,7 @@ from pipelines.rocketmq.compression import Codec
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics
-from pipelines.store.views import as_messages
+from pipelines.views.read import as_messages
 from schemas import COMMITLOG
 
 BAD_ROWS_LISTED = 20

@@ -28,7 +28,7 @@ from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
 from pipelines.rocketmq.message_ids import is_message_id
 from pipelines.store.past import PastTables, epoch_ms
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 
 
 class Kind(StrEnum):

@@ -57,7 +57,7 @@ from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import as_messages
+from pipelines.views.read import as_messages
 from schemas import CONSUMER_OFFSETS
 
 SUSPEND_MS = 1_000

@@ -10,7 +10,7 @@ from pipelines.rocketmq.flags import COMMITTED, PLAIN, ROLLED_BACK, TRANSACTION_
 from pipelines.rocketmq.hashing import java_hash
 from pipelines.rocketmq.names import SCHEDULE_TOPIC
 from pipelines.rocketmq.properties import property_value
-from pipelines.store.times import within_reach
+from pipelines.rocketmq.times import within_reach
 from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
 

@@ -19,11 +19,11 @@ from pipelines.log.place import rolls, running_offsets, segment_of, taken_before
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import slots_taken
 from pipelines.rocketmq.record import FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
+from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
 from schemas import COMMITLOG
 
 # Copies of one append: a few bytes of each are on the driver, and a lost race makes them anew.

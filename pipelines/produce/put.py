@@ -26,13 +26,13 @@ from pipelines.produce.selectors import Selector
 from pipelines.rocketmq.properties import without
 from pipelines.rocketmq.record import BLANK_BYTES, body_crc
 from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.spark_internals.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.spark_internals.sessions import cloned
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
 from pipelines.store.topics import (
     TopicConfig,
     default_topic,

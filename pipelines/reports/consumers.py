@@ -5,9 +5,9 @@ from pyspark.sql import functions as F
 
 from pipelines.rocketmq.names import retry_topic
 from pipelines.rocketmq.settings import LONG_MAX
+from pipelines.rocketmq.times import timestamp_sql
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import timestamp_sql
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
 
 

@@ -19,7 +19,7 @@ from pipelines.rocketmq.hashing import java_hash_of
 from pipelines.rocketmq.message_ids import is_message_id, offset_of_id
 from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 from schemas import MESSAGE_INDEX
 
 # Up to this many places are named one by one, so that Delta and Parquet open only the pages they lie on; more

@@ -22,7 +22,7 @@ from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import TopicConfig
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 
 REDRIVE = "redrive"
 # Instructions of an earlier life, which must not act again.

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pipelines.errors import BadInput
 from pipelines.store.sql_text import delta_table, quoted_name
 from pipelines.store.store import Store
-from pipelines.store.views import VIEWS
+from pipelines.views.read import VIEWS
 from schemas import TABLES, Table
 
 

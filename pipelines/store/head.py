@@ -11,10 +11,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
+from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.plan import Write
 from pipelines.store.planned import expect_whole
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import LAST_MS
 from schemas import COMMITLOG, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 

@@ -15,7 +15,7 @@ from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.lock import local_path, under_lock
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import VIEWS, read_view
+from pipelines.views.read import VIEWS, read_view
 from schemas import STORE_SETTINGS, TABLES, Table
 
 # So that any Delta reader opens the tables as they are: delta-rs, DuckDB, Trino.

@@ -17,9 +17,9 @@ from pipelines.rocketmq.flags import BORN_HOST_IPV6, COMMITTED, STORE_HOST_IPV6,
 from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from pipelines.rocketmq.properties import property_value
 from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
 from pipelines.transaction.halves import (
     COMMIT,
     ROLLBACK,

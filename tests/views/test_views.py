@@ -4,7 +4,9 @@ import pytest
 
 from pipelines.rocketmq.properties import properties_map
 from pipelines.store.store import Store
-from pipelines.store.views import VIEWS, View, properties_sql
+from pipelines.views.messages import properties_sql
+from pipelines.views.read import VIEWS
+from pipelines.views.view import View
 from schemas import COMMITLOG
 from tests.reports.golden import cases
 
