@@ -332,7 +332,7 @@ def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
     )
     try:
         rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
-        commit(run.store, lambda at: Plan((at.note(JOB_RUNS, rows),)))
+        commit(run.store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, rows),)))
     except (Exception, KeyboardInterrupt) as failure:
         # What the run did is done; that it could not be noted is worth a line, not a failure.
         log.warning("this run could not be recorded in job_runs: %s", first_line(failure))

@@ -129,7 +129,7 @@ def put_input(
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     at = store.snapshot()
-    at.will_write(COMMITLOG)
+    at.preload(COMMITLOG)
     if not force_clock:
         _expect_clock_near(run, at)
     source = freeze(run.spark, path, format)

@@ -234,7 +234,7 @@ class Reader:
         self.held = held
         at = self.run.store.snapshot()
         if self.asked.offsets_file is None:
-            at.will_write(CONSUMER_OFFSETS)
+            at.preload(CONSUMER_OFFSETS)
         here = self.stand(at)
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
         self.recorded = {

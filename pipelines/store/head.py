@@ -64,7 +64,7 @@ def read_head(at: Snapshot) -> LogHead:
 def head_as_found(at: Snapshot) -> LogHead:
     """As `read_head`, whatever the last append is like: for those who only report."""
     # Bounds are pinned before the log: they may be older than the log, never newer.
-    return at.once("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
+    return at.cached("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
 
 def _read_head(at: Snapshot) -> LogHead:

@@ -51,7 +51,7 @@ def followed_rows(at: Snapshot, table: Table) -> DataFrame:
 def followed_by(at: Snapshot, table: Table) -> Followed:
     """How far a derived table has followed the log."""
     # Progress is pinned before the table: it may be older than that, never newer.
-    return at.once("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
+    return at.cached("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
 
 
 def expect_intact(at: Snapshot, table: Table) -> None:
@@ -65,7 +65,7 @@ def expect_intact(at: Snapshot, table: Table) -> None:
 
 def greatest_append(at: Snapshot, table: Table) -> int:
     """The last append that rows of a derived table are of; -1 without rows."""
-    return at.once("greatest", (table,), lambda: _greatest_append(at, table))
+    return at.cached("greatest", (table,), lambda: _greatest_append(at, table))
 
 
 def _followed(at: Snapshot, table: Table) -> Followed:
@@ -142,7 +142,7 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:
     """Those rows of progress, by follower, that were written about the log as it is, or as it was earlier."""
-    return at.once("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
+    return at.cached("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
 
 
 def _of_this_log(at: Snapshot) -> Mapping[str, Row]:
