@@ -14,6 +14,7 @@ from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.commit import commit
 from pipelines.store.lock import local_path, under_lock
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import STORE_SETTINGS, TABLES, Table
@@ -46,8 +47,7 @@ def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
     """The settings of a new store; nothing where settings have been written before."""
     if at.number(STORE_SETTINGS) >= 0:
         return Plan()
-    rows = at.store.spark.createDataFrame(sorted(given.items()), STORE_SETTINGS.columns).coalesce(1)
-    return Plan((at.replace(STORE_SETTINGS, rows),))
+    return Plan((whole_table_write(at, STORE_SETTINGS, sorted(given.items())),))
 
 
 def make_tables(store: Store) -> None:

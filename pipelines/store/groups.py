@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pipelines.errors import BadInput
@@ -15,6 +15,7 @@ from pipelines.rocketmq.names import (
 )
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     difference,
@@ -96,15 +97,10 @@ def plan_first_groups(at: Snapshot) -> Plan:
 
 
 def _plan_groups(at: Snapshot, change: Callable[[Groups], Groups]) -> Plan:
-    """Replace the small table as a whole, where the change is one."""
+    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
     before = read_groups(at)
-    after = change(before)
-    if after == before:
-        return Plan((), {"topics": 0})
-    ordered = sorted(after.values(), key=lambda config: config.group)
-    rows = [asdict(config) for config in ordered]
-    frame = at.store.spark.createDataFrame(rows, SUBSCRIPTION_GROUPS.columns)
-    return Plan((at.replace(SUBSCRIPTION_GROUPS, frame.coalesce(1)),), {"topics": 1})
+    writes = write_if_changed(at, SUBSCRIPTION_GROUPS, before, change(before))
+    return Plan(writes, {"topics": len(writes)})
 
 
 def with_group_created(groups: Groups, config: SubscriptionGroupConfig) -> Groups:

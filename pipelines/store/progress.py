@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
 from pipelines.store.plan import Plan, Write
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
@@ -124,9 +125,7 @@ def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[W
         is_older = follower in proven and row.log_version < log[1]
         of_log = log if is_older else (row.log_id, row.log_version, row.log_commit)
         rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log))
-    return at.replace(
-        PROGRESS, at.store.spark.createDataFrame(rows, PROGRESS.columns).coalesce(1), may_lose=True
-    )
+    return whole_table_write(at, PROGRESS, rows, may_lose=True)
 
 
 def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
@@ -136,8 +135,7 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
     log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
     of_no_table = ("", -1)
     void = [(name, -1, *of_no_table, *log) for name in sorted(names)]
-    rows = at.store.spark.createDataFrame([*kept, *void], PROGRESS.columns).coalesce(1)
-    return Plan((at.replace(PROGRESS, rows),))
+    return Plan((whole_table_write(at, PROGRESS, [*kept, *void]),))
 
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:

@@ -26,6 +26,7 @@ from pipelines.rocketmq.names import (
 )
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import TOPICS
 
@@ -253,14 +254,10 @@ def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
 
 
 def _plan_topics(at: Snapshot, change: Callable[[Topics], Topics]) -> Plan:
-    """Replace the small table as a whole, where the change is one."""
+    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
     before = read_topics(at)
-    after = change(before)
-    if after == before:
-        return Plan((), {"topics": 0})
-    ordered = sorted(after.values(), key=lambda config: config.topic)
-    rows = at.store.spark.createDataFrame([asdict(config) for config in ordered], TOPICS.columns)
-    return Plan((at.replace(TOPICS, rows.coalesce(1)),), {"topics": 1})
+    writes = write_if_changed(at, TOPICS, before, change(before))
+    return Plan(writes, {"topics": len(writes)})
 
 
 def with_topic_created(topics: Topics, config: TopicConfig, settings: Settings) -> Topics:
