@@ -13,12 +13,10 @@ from pipelines.store.cache import StoreCache
 from pipelines.store.lock import local_path
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import VIEWS, read_view
-from schemas import STORE_SETTINGS, TABLES, Table
+from schemas import STORE_SETTINGS, TABLES_BY_NAME, Table
 
 # What a backup notes in its directory about itself.
 BACKUP_FILE = "_backup.json"
-
-_TABLES_BY_NAME = {table.name: table for table in TABLES}
 
 
 class Store:
@@ -89,8 +87,8 @@ class Store:
         return Settings.of({row.name: row.value for row in self.snapshot().rows(STORE_SETTINGS)})
 
     def __getattr__(self, name: str) -> DataFrame:
-        if name in _TABLES_BY_NAME:
-            return self.read(_TABLES_BY_NAME[name])
+        if name in TABLES_BY_NAME:
+            return self.read(TABLES_BY_NAME[name])
         if name in VIEWS:
             return read_view(self, name)
         raise AttributeError(f"a store has no table or view {name!r}")

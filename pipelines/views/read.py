@@ -11,9 +11,7 @@ from pipelines.views.messages import MESSAGE_LINEAGE, MESSAGES
 from pipelines.views.topics import TOPIC_STATUS
 from pipelines.views.view import View
 from pipelines.views.waiting import HALF_MESSAGES, SCHEDULED_MESSAGES
-from schemas import TABLES, Table
-
-_TABLES = {table.name: table for table in TABLES}
+from schemas import TABLES_BY_NAME, Table
 
 # In an order in which a view comes after those it reads.
 VIEWS: Mapping[str, View] = {
@@ -47,7 +45,9 @@ class Reading:
     def frame(self, name: str) -> DataFrame:
         if name not in self._frames:
             self._frames[name] = (
-                self.source.read(_TABLES[name]) if name in _TABLES else self._view_frame(VIEWS[name])
+                self.source.read(TABLES_BY_NAME[name])
+                if name in TABLES_BY_NAME
+                else self._view_frame(VIEWS[name])
             )
         return self._frames[name]
 
