@@ -163,6 +163,7 @@ def shown(text: Column) -> Column:
 def _topic_complaints(rules: AcceptRules) -> list[Column]:
     topic = F.col("topic")
     is_long_kind = topic.startswith(RETRY_PREFIX) | topic.startswith(DEAD_LETTER_PREFIX)
+    # A name that is fine is ASCII: its bytes are its characters.
     at_most = F.when(is_long_kind, RETRY_TOPIC_CHARS).otherwise(TOPIC_CHARS)
     complaint = F.coalesce(
         F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
