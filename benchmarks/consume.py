@@ -43,6 +43,7 @@ def main() -> None:
     from pipelines.consume.subscriptions import Selection, Subscription, plan_subscribe
     from pipelines.retry.send_back import plan_group
     from pipelines.store.commit import commit
+    from pipelines.store.create import make_store
     from pipelines.store.store import Store
     from pipelines.store.topics import TopicConfig, plan_create_topic
 
@@ -56,7 +57,7 @@ def main() -> None:
     )
     sys.path.insert(0, listeners)
     with tempfile.TemporaryDirectory() as work:
-        store = Store.create(spark, f"{work}/store")
+        store = make_store(Store(spark, f"{work}/store"))
         commit(store, lambda at: plan_create_topic(at, TopicConfig("topic-00", QUEUES, QUEUES)))
         append(store, asked.messages, 8, is_hot=True)
 

@@ -122,12 +122,13 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
     from pipelines.dispatch.entries import consume_queue_entries, message_index_entries
     from pipelines.dispatch.follow import derived_rows, plan_dispatch, survey
     from pipelines.store.commit import commit
+    from pipelines.store.create import make_store
     from pipelines.store.store import Store
     from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
     print(f"\n{messages:,} messages, {'90 % in one queue' if is_hot else '160 even queues'}")
 
-    log_only = Store.create(spark, f"{work}/log_{is_hot}")
+    log_only = make_store(Store(spark, f"{work}/log_{is_hot}"))
     append(log_only, messages, APPENDS, is_hot)
 
     def dispatched(name: str) -> tuple[Store, Callable[[], object]]:
@@ -241,6 +242,7 @@ def main() -> None:
     options.add_argument("--dispatches", type=int, default=100)
     asked = options.parse_args()
     from jobs.session import session
+    from pipelines.store.create import make_store
     from pipelines.store.store import Store
 
     spark = session("dispatch benchmark")
@@ -248,7 +250,7 @@ def main() -> None:
         for is_hot in (False, True):
             bench_speed(spark, Path(work), asked.messages, is_hot)
         if asked.dispatches:
-            bench_files(Store.create(spark, f"{work}/small"), asked.dispatches)
+            bench_files(make_store(Store(spark, f"{work}/small")), asked.dispatches)
     print(
         "\nWhat bounds it: processor time. Bodies are not read, rows are not moved, and no queue holds the others up. The "
         "index has two rows a message, each with a key that does not compress; to write them takes most, then to take the "

@@ -115,6 +115,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
     from pipelines.broker_files.directory import BrokerDirectory
     from pipelines.broker_files.import_log import read_rows, waits
     from pipelines.rocketmq.settings import Settings
+    from pipelines.store.create import make_store
     from pipelines.store.store import Store
 
     broker = work / "broker"
@@ -158,7 +159,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
             "plain Delta read and append of the same rows",
             timed(lambda: again.write.format("delta").partitionBy("segment").save(str(copy))),
         )
-        show("make the tables of a store", timed(lambda: Store.create(spark, str(store), settings)))
+        show("make the tables of a store", timed(lambda: make_store(Store(spark, str(store)), settings)))
         show(
             "import_store into it: recovery, state, log",
             timed(lambda: run_import(store, broker, messages)),

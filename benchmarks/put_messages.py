@@ -23,7 +23,8 @@ from jobs.job import Run
 from jobs.put_messages import PutOptions, put_input
 from jobs.session import session
 from pipelines.store.commit import commit
-from pipelines.store.store import PLAIN_DELTA, Store
+from pipelines.store.create import PLAIN_DELTA, make_store
+from pipelines.store.store import Store
 from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics
 from schemas import COMMITLOG
 
@@ -54,7 +55,7 @@ def messages(spark: SparkSession, count: int, hot: bool) -> DataFrame:
 
 def new_store(spark: SparkSession, directory: Path) -> Store:
     shutil.rmtree(directory, ignore_errors=True)
-    store = Store.create(spark, str(directory))
+    store = make_store(Store(spark, str(directory)))
     commit(store, lambda at: plan_first_topics(at, store.settings))
     commit(store, lambda at: plan_make_topics(at, [TopicConfig(f"topic-{n:02d}", 8, 8) for n in range(20)]))
     return store

@@ -10,7 +10,8 @@ from jobs.end_transactions import by_answers, state_complaint
 from jobs.job import Run, job, main
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
-from pipelines.log.requests import message_id, read_requests, refuse
+from pipelines.log.requests import read_requests, refuse
+from pipelines.rocketmq.message_ids import message_id
 from pipelines.rocketmq.properties import property_value
 from pipelines.transaction.check import answers, plan_check
 from pipelines.transaction.halves import CHECK

@@ -30,12 +30,12 @@ from pipelines.consume.subscriptions import (
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.python_code import load_function, load_hook
-from pipelines.produce.trace import TRACE_TOPIC
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import plan_group
+from pipelines.rocketmq.names import TRACE_TOPIC, retry_topic
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import read_head
-from pipelines.store.topics import RETRY_PREFIX, read_topics
+from pipelines.store.topics import read_topics
 
 
 @job
@@ -149,7 +149,7 @@ def consume_as(run: Run, asked: Options) -> dict[str, Any]:
     began = time.monotonic()
     readers = []
     for subscription in _subscriptions(run, asked):
-        selection = Selection(subscription, f"{RETRY_PREFIX}{asked.group}")
+        selection = Selection(subscription, retry_topic(asked.group))
         class_filter = _class_filter(run, subscription)
         for client_id, queues in _shares(run, asked, subscription.topic):
             readers.append(
@@ -314,7 +314,7 @@ def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]
     queues = [
         (topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)
     ]
-    retry = f"{RETRY_PREFIX}{asked.group}"
+    retry = retry_topic(asked.group)
     if asked.is_broadcasting:
         assert asked.client_id is not None, "expected by _expect_sense"
         return [(asked.client_id, queues)]

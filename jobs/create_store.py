@@ -8,6 +8,7 @@ import typer
 from jobs.job import Run, job, main
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings, read_broker_conf
+from pipelines.store.create import make_store, make_tables
 from pipelines.store.groups import plan_first_groups
 from pipelines.store.store import Store
 from pipelines.store.topics import plan_first_topics
@@ -29,9 +30,10 @@ def create_store(
         run.say(f"kept, but without effect here: {', '.join(settings.without_effect)}")
     store = Store(run.spark, run.store_uri)
     if store.exists():
-        store.make_tables()  # of a newer version, or deleted
+        make_tables(store)  # of a newer version, or deleted
     else:
-        store = Store.create(run.spark, run.store_uri, settings.given)
+        make_store(store, settings.given)
+    run.store = store
     # Asked also of a store just made: another run may have made it at the same time with other settings.
     differences = store.settings.differences(settings)
     if differences:

@@ -9,6 +9,7 @@ from jobs.job import Run, job, main
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import FAN_IN, plan_merge
 from pipelines.errors import TableMissing
+from pipelines.store.create import make_tables
 from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 
 
@@ -26,7 +27,7 @@ def dispatch_store(run: Run, rebuild: bool = False) -> dict[str, Any]:
     try:
         committed = run.commit(lambda at: plan_dispatch(at, rebuild))
     except TableMissing:
-        run.store.make_tables()  # derived tables may have been deleted
+        make_tables(run.store)  # derived tables may have been deleted
         committed = run.commit(lambda at: plan_dispatch(at, rebuild))
     for table in DERIVED:
         if committed.counts.get(table.name) and run.store.snapshot().number(table) % FAN_IN == 0:

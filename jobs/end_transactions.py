@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from jobs.job import Run, job, main
 from pipelines.log.append_ids import is_put_by
 from pipelines.log.requests import read_requests, refuse, with_rows
-from pipelines.store.topics import HALF_TOPIC
+from pipelines.rocketmq.names import HALF_TOPIC
 from pipelines.transaction.check import answers
 from pipelines.transaction.end import REQUEST_COLUMNS, plan_end
 from pipelines.transaction.halves import settling_claims

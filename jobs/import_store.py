@@ -8,16 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from jobs.job import Run, job, main
-from pipelines.broker_files.broker_config import LIGHT_PREFIX, BrokerConfig
+from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
 from pipelines.broker_files.store_settings import settings_of
 from pipelines.consume.offsets import plan_import_offsets
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import LIGHT_PREFIX, is_system_topic, topic_name_complaint
 from pipelines.rocketmq.settings import Settings, read_broker_conf
+from pipelines.store.create import make_store
 from pipelines.store.store import Store
-from pipelines.store.topics import is_system_topic, topic_name_complaint
 
 From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
 BrokerConf = Annotated[
@@ -40,11 +41,13 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     )  # before the log: a broker that goes on must not be ahead of its rows
     log = BrokerLog.read(run.spark, directory, conf)
     tell_end(run, log)
-    if not Store(run.spark, run.store_uri).exists():
-        Store.create(run.spark, run.store_uri, settings)
+    store = Store(run.spark, run.store_uri)
+    if not store.exists():
+        make_store(store, settings)
         run.wrote = True
-    elif broker_conf is not None and (differences := run.store.settings.differences(Settings.of(settings))):
+    elif broker_conf is not None and (differences := store.settings.differences(Settings.of(settings))):
         run.say(f"the store keeps its own settings: {'; '.join(differences)}")
+    run.store = store
     config, refused = config.with_valid_names(run.store.settings)
     tell_refused(
         refused, "it is left out of the store's topics and groups, and so is what groups had read of it"

@@ -51,13 +51,13 @@ from jobs.command_line import EXIT_BAD_INPUT, EXIT_DONE, EXIT_FAILED, print_resu
 from jobs.examples import epilog
 from jobs.session import PROJECT, session
 from pipelines.errors import BadInput, StoreError
+from pipelines.rocketmq.times import FIRST_MS, LAST_MS
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import is_java_failure
 from pipelines.store.commit import Committed, commit
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from pipelines.store.times import FIRST_MS, LAST_MS
 from schemas import JOB_RUNS
 
 log = logging.getLogger("commitlake")
@@ -332,7 +332,7 @@ def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
     )
     try:
         rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
-        commit(run.store, lambda at: Plan((at.note(JOB_RUNS, rows),)))
+        commit(run.store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, rows),)))
     except (Exception, KeyboardInterrupt) as failure:
         # What the run did is done; that it could not be noted is worth a line, not a failure.
         log.warning("this run could not be recorded in job_runs: %s", first_line(failure))

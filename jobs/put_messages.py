@@ -32,7 +32,7 @@ from pipelines.rocketmq.compression import Codec
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_make_topics, read_topics
-from pipelines.store.views import as_messages
+from pipelines.views.read import as_messages
 from schemas import COMMITLOG
 
 BAD_ROWS_LISTED = 20
@@ -133,7 +133,7 @@ def put_input(run: Run, path: str, options: PutOptions | None = None) -> dict[st
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     at = store.snapshot()
-    at.will_write(COMMITLOG)
+    at.preload(COMMITLOG)
     if not options.force_clock:
         _expect_clock_near(run, at)
     source = freeze(run.spark, path, options.format)

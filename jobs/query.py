@@ -15,7 +15,6 @@ from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_
 from pipelines.reports.consumers import consumer_status
 from pipelines.reports.lineage import copies_of
 from pipelines.reports.lookup import (
-    is_message_id,
     message_at,
     message_by_id,
     messages_at_offset,
@@ -26,9 +25,10 @@ from pipelines.reports.lookup import (
 from pipelines.reports.offset_by_time import Boundary, messages_from_time
 from pipelines.reports.pull import DEFAULT_MESSAGES, pull
 from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
+from pipelines.rocketmq.message_ids import is_message_id
 from pipelines.store.past import PastTables, epoch_ms
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 
 
 class Kind(StrEnum):

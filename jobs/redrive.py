@@ -11,15 +11,14 @@ from jobs.output import show
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
+from pipelines.rocketmq.names import SEND_FORBIDDEN, topic_name_complaint
 from pipelines.store.topics import (
-    SEND_FORBIDDEN,
     TopicConfig,
     default_topic,
     no_queues_complaint,
     plan_make_topics,
     read_topics,
     topic_made_on_the_fly,
-    topic_name_complaint,
 )
 
 SAMPLE_ROWS = 10

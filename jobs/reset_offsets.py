@@ -12,7 +12,7 @@ from pipelines.errors import BadInput
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import expect_topic, read_queues
-from pipelines.store.groups import group_name_complaint
+from pipelines.rocketmq.names import group_name_complaint
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 

@@ -8,7 +8,7 @@ from jobs.job import Run, job, main
 from jobs.output import SqlOutput, show
 from pipelines.reports.read_only_sql import FAULTS_OF_A_QUERY, expect_query, fault, query_rows
 from pipelines.store.past import PastTables, epoch_ms
-from pipelines.store.views import Readable
+from pipelines.views.read import Readable
 
 
 @job

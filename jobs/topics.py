@@ -12,6 +12,7 @@ from rich.table import Table
 from jobs.job import Run, job, main
 from jobs.output import Output, terminal
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import is_system_topic
 from pipelines.store.groups import (
     SubscriptionGroupConfig,
     plan_create_group,
@@ -24,7 +25,6 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     TopicConfig,
     altered_attributes,
-    is_system_topic,
     permission,
     permission_letters,
     plan_create_topic,

@@ -34,6 +34,7 @@ from pipelines.quality.scope import Scope, scope_after, sound_up_to
 from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES, plan_record, validate_suites
 from pipelines.reports.queues import expect_topic
+from pipelines.store.create import make_tables
 from pipelines.store.cut import cut_damaged_append, set_append_only
 from pipelines.store.planned import damage_of
 from pipelines.store.progress import covered, plan_void
@@ -112,13 +113,13 @@ def validate(
         if suite or repair:
             raise BadInput("--expectations goes with neither --suite nor --repair: it is a suite of its own")
         _expect_whole(topic, failed_to, group)
-        run.store.make_tables()
+        make_tables(run.store)
         after = -1 if full else since_append_seq
         return _validate_content(run, expectations, topic or "", failed_to, group, after, fail_on, output)
     if topic is not None or failed_to is not None or group is not None:
         raise BadInput("--topic, --failed-to and --group go with --expectations MODULE:NAME")
     names = chosen_suites(suite or ())
-    run.store.make_tables()  # of an older version, or of derived tables that were dropped
+    make_tables(run.store)  # of an older version, or of derived tables that were dropped
     scopes = _scopes(run, names, -1 if full else since_append_seq)
     validator = Validator()
     findings = _validate(run, validator, scopes, run.run_id)

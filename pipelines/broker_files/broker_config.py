@@ -26,22 +26,23 @@ from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapT
 
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.errors import BadInput, in_words
-from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
-from pipelines.store.groups import SubscriptionGroupConfig, group_name_complaint
-from pipelines.store.topics import (
+from pipelines.rocketmq.names import (
     HALF_TOPIC,
+    LIGHT_PREFIX,
     OP_TOPIC,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
-    TopicConfig,
+    TRANSACTION_GROUP,
+    group_name_complaint,
     is_system_topic,
     topic_name_complaint,
 )
+from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
+from pipelines.store.groups import SubscriptionGroupConfig
+from pipelines.store.topics import TopicConfig
 from schemas import SUBSCRIPTION_GROUPS, TOPICS, Table
 
 CONFIG = "config"
-LIGHT_PREFIX = "%LMQ%"
-TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 Parsed = TypeVar("Parsed")
 Named = TypeVar("Named")

@@ -16,9 +16,9 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_files import EXT_ADDRESS_BELOW, QueueEntries
 from pipelines.broker_files.records import Fields
 from pipelines.log.park import UNKNOWN_LEVEL_MS
+from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.queue_slots import whole_numbers
-from pipelines.store.times import LAST_MS
-from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from pipelines.rocketmq.times import LAST_MS
 
 Longs = npt.NDArray[np.int64]
 # Times, and whether the row has one.

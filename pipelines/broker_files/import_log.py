@@ -21,6 +21,7 @@ from pipelines.store.commit import Committed
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.plan import Plan, Write
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import first_topics
 from schemas import (
@@ -94,18 +95,18 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
     if topics is None and at.number(TOPICS) < 0:
         topics = {one.topic: one for one in first_topics(at.store.settings)}
     floors = {**broker.floors, "dispatch": broker.log.queues_end}
-    writes = [
-        _merged(at, TOPICS, [asdict(one) for one in (topics or {}).values()]),
-        _merged(at, SUBSCRIPTION_GROUPS, [asdict(one) for one in (config.groups or {}).values()]),
-        _merged(
+    writes = (
+        *_merged(at, TOPICS, [asdict(one) for one in (topics or {}).values()]),
+        *_merged(at, SUBSCRIPTION_GROUPS, [asdict(one) for one in (config.groups or {}).values()]),
+        *_merged(
             at,
             SUBSCRIPTIONS,
             [dict(zip(SUBSCRIPTIONS.names, one, strict=True)) for one in config.subscriptions],
         ),
-        _merged(at, FLOORS, [{"follower": name, "position": position} for name, position in floors.items()]),
-        _first_bounds(at, broker.log),
-    ]
-    return Plan(tuple(write for write in writes if write is not None))
+        *_merged(at, FLOORS, [{"follower": name, "position": position} for name, position in floors.items()]),
+        *_first_bounds(at, broker.log),
+    )
+    return Plan(writes)
 
 
 def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
@@ -270,19 +271,14 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
         )
 
 
-def _merged(at: Snapshot, table: Table, rows: list[dict[str, Any]]) -> Write | None:
-    """The table with these rows in the place of those with the same key; None when it holds them already.
+def _merged(at: Snapshot, table: Table, rows: Iterable[Mapping[str, Any]]) -> tuple[Write, ...]:
+    """The table with these rows in the place of those with the same key; nothing when it holds them already."""
 
-    For tables of a few thousand rows at most: config of a broker.
-    """
-    # A table that was never written is known to be empty.
-    old = [row.asDict() for row in at.read(table).collect()] if at.number(table) >= 0 else []
-    by_key = {tuple(row[name] for name in table.key): row for row in old}
-    merged = {**by_key, **{tuple(row[name] for name in table.key): row for row in rows}}
-    if merged == by_key:
-        return None
-    ordered = [merged[key] for key in sorted(merged)]
-    return at.replace(table, at.store.spark.createDataFrame(ordered, table.columns).coalesce(1))
+    def by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
+        return {tuple(row[name] for name in table.key): row for row in rows}
+
+    known = by_key(row.asDict() for row in at.rows(table))
+    return write_if_changed(at, table, known, {**known, **by_key(rows)})
 
 
 def groups_further_on(at: Snapshot, offsets: Mapping[QueueOfGroup, int]) -> dict[str, dict[Queue, int]]:
@@ -300,7 +296,7 @@ def groups_further_on(at: Snapshot, offsets: Mapping[QueueOfGroup, int]) -> dict
     return found
 
 
-def _first_bounds(at: Snapshot, log: BrokerLog) -> Write | None:
+def _first_bounds(at: Snapshot, log: BrokerLog) -> tuple[Write, ...]:
     """Bounds before the first row; later ones come with the appends."""
     is_first = at.number(COMMITLOG) < 0 and log.segments and at.number(QUEUE_BOUNDS) < 0
-    return bounds_write(at, first_head(log)) if is_first else None
+    return (bounds_write(at, first_head(log)),) if is_first else ()

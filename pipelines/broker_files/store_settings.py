@@ -11,7 +11,7 @@ from pipelines.rocketmq.settings import Settings
 
 
 def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str, str]:
-    """Settings for Store.create: those of `conf`, and file sizes where it does not say them.
+    """Settings for a store that is made (make_store): those of `conf`, and file sizes where it does not say them.
 
     Raises BadInput for a setting that is not known or is not what the files show.
     """

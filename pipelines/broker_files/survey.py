@@ -15,7 +15,7 @@ from pipelines.broker_files.records import Fields, ends_in_zero, properties, top
 from pipelines.broker_files.segments import Segment
 from pipelines.rocketmq.flags import INNER_BATCH
 from pipelines.rocketmq.queue_slots import records_with_queue_slot, slots_of_batches
-from pipelines.store.times import LAST_MS
+from pipelines.rocketmq.times import LAST_MS
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from pipelines.consume.pages import Page, Part
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter, UploadedClass, load_class_filter, verdicts
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import FILTER_CLASSES
 
@@ -82,17 +83,8 @@ def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> 
 def plan_upload(at: Snapshot, uploaded: UploadedClass) -> Plan:
     """Keep an uploaded class in place of the one the group had for the topic."""
     known = _uploaded(at)
-    if known.get((uploaded.topic, uploaded.group)) == uploaded:
-        return Plan()
-    known[uploaded.topic, uploaded.group] = uploaded
-    rows = [tuple(getattr(one, name) for name in FILTER_CLASSES.names) for _, one in sorted(known.items())]
-    return Plan(
-        (
-            at.replace(
-                FILTER_CLASSES, at.store.spark.createDataFrame(rows, FILTER_CLASSES.columns).coalesce(1)
-            ),
-        )
-    )
+    after = {**known, (uploaded.topic, uploaded.group): uploaded}
+    return Plan(write_if_changed(at, FILTER_CLASSES, known, after))
 
 
 def _uploaded(at: Snapshot) -> dict[tuple[str, str], UploadedClass]:

@@ -21,6 +21,7 @@ from pipelines.consume.queue_locks import (
 from pipelines.consume.work import Work
 from pipelines.spark_internals.process import process_of
 from pipelines.store.commit import commit
+from pipelines.store.create import make_table
 from schemas import QUEUE_LOCKS
 
 log = logging.getLogger("commitlake")
@@ -48,7 +49,7 @@ class HeldQueues:
     def lock(self, queues: Collection[Queue]) -> None:
         """Lock those of the queues that no other run holds, and keep them until `unlock`."""
         store = self.run.store
-        store.make_table(QUEUE_LOCKS)
+        make_table(store, QUEUE_LOCKS)
         process = process_of(self.run.spark)
         mine = Lock(self.run.run_id, process, self._now_ms + LOCK_MS)
         result = self.run.commit(

@@ -27,7 +27,7 @@ from pipelines.errors import BadInput
 from pipelines.log.message import Columns, StoredMessage, message_columns
 from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX
-from pipelines.store.views import as_messages
+from pipelines.views.read import as_messages
 
 # One row a batch with `handed`, one a failed message with the rest.
 OUTCOMES = (

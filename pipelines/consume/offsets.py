@@ -69,7 +69,7 @@ def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
     def find() -> Sequence[Row]:
         return at.read_small(CONSUMER_OFFSETS, group=group).collect()  # a row a queue and client
 
-    return at.once(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
+    return at.cached(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
 
 
 def _offsets_of(client_id: str, rows: Sequence[Row]) -> dict[Queue, Offset]:

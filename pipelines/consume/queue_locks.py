@@ -51,7 +51,7 @@ def read_locks(at: Snapshot, group: str) -> Locks:
         rows = at.read_small(QUEUE_LOCKS, group=group).collect()  # a row a queue that is being read
         return {(row.topic, row.queue_id): Lock(row.holder, row.process, row.expires_ms) for row in rows}
 
-    return at.once(f"locks of {group}", (QUEUE_LOCKS,), find)
+    return at.cached(f"locks of {group}", (QUEUE_LOCKS,), find)
 
 
 def plan_lock(

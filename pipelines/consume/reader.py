@@ -57,7 +57,7 @@ from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import as_messages
+from pipelines.views.read import as_messages
 from schemas import CONSUMER_OFFSETS
 
 SUSPEND_MS = 1_000
@@ -234,7 +234,7 @@ class Reader:
         self.held = held
         at = self.run.store.snapshot()
         if self.asked.offsets_file is None:
-            at.will_write(CONSUMER_OFFSETS)
+            at.preload(CONSUMER_OFFSETS)
         here = self.stand(at)
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
         self.recorded = {

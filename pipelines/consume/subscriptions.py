@@ -3,7 +3,7 @@
 docs/rocketmq/consume-filter-ha.md 2.1 and 4.
 """
 
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pyspark.sql import Column
@@ -17,6 +17,7 @@ from pipelines.filter.tags import TagFilter
 from pipelines.rocketmq.properties import property_value
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import SUBSCRIPTIONS
 
@@ -47,14 +48,11 @@ def plan_subscribe(at: Snapshot, subscription: Subscription) -> Plan:
     """
     known = {(one.group, one.topic): one for one in read_subscriptions(at)}
     before = known.get((subscription.group, subscription.topic))
-    known[subscription.group, subscription.topic] = subscription
-    count = sum(group == subscription.group for group, _ in known)
     if before is not None and replace(before, sub_version=subscription.sub_version) == subscription:
-        return Plan((), {"subscriptions": count})
-    rows = at.store.spark.createDataFrame(
-        [astuple(one) for _, one in sorted(known.items())], SUBSCRIPTIONS.columns
-    )
-    return Plan((at.replace(SUBSCRIPTIONS, rows.coalesce(1)),), {"subscriptions": count})
+        subscription = before
+    after = {**known, (subscription.group, subscription.topic): subscription}
+    count = sum(group == subscription.group for group, _ in after)
+    return Plan(write_if_changed(at, SUBSCRIPTIONS, known, after), {"subscriptions": count})
 
 
 def expect_subscription(subscription: Subscription, settings: Settings) -> None:

@@ -27,15 +27,15 @@ from pipelines.log.park import (
     parked_rows,
     real_place,
 )
+from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import NAME_END, property_value, without
 from pipelines.rocketmq.record import property_pair
+from pipelines.rocketmq.times import FARTHEST_MS, within_reach
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import covered, followed_rows, progress_write, read_progress
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS, within_reach
-from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, MESSAGE_INDEX
 
 # In `progress`: all that was due at the clock, of appends up to the number, is settled.

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 from pipelines.log.park import level_delay_ms
 from pipelines.rocketmq.flags import COMMITTED, PLAIN, ROLLED_BACK, TRANSACTION_BITS
 from pipelines.rocketmq.hashing import java_hash
+from pipelines.rocketmq.names import SCHEDULE_TOPIC
 from pipelines.rocketmq.properties import property_value
-from pipelines.store.times import within_reach
-from pipelines.store.topics import SCHEDULE_TOPIC
+from pipelines.rocketmq.times import within_reach
 from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 
 

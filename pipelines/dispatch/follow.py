@@ -72,7 +72,7 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
             for table in DERIVED
             if followed[table.name].append_seq < last_append or _has_more(at, table, followed[table.name])
         ]
-        at.will_write(*behind[:1])  # the others are foreseen by the plan
+        at.preload(*behind[:1])  # the others are foreseen by the plan
         writes = _new_rows_of(at, behind, followed)
     result = {"dispatched_to": read_head(at).next_offset}
     if not behind:

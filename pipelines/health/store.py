@@ -15,10 +15,11 @@ from pipelines.health.check import Check, Look, bad, ok, warn
 from pipelines.reports.page.words import moment, plural
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
+from pipelines.store.create import PLAIN_DELTA
 from pipelines.store.lock import LOCK_FILE, local_path
 from pipelines.store.progress import covered
 from pipelines.store.sql_text import delta_table
-from pipelines.store.store import PLAIN_DELTA, Store
+from pipelines.store.store import Store
 from schemas import COMMITLOG, DERIVED, JOB_RUNS, TABLES, Table
 
 STAGING = "_staging"

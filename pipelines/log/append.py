@@ -9,11 +9,11 @@ from dataclasses import replace
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, Queue, bounds_write
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
 from schemas import COMMITLOG
 
 # After so many rows since queue_bounds the next head would have to read too many.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from pipelines.rocketmq.names import RETRY_PREFIX
 from pipelines.rocketmq.record import WIRE_FIXED_BYTES
 
 
@@ -108,7 +109,7 @@ def _complaint(topics: list, queues: list, reasons: list, name: str) -> str | No
         return f"batch {name!r} has messages of {len(set(topics))} topics ({', '.join(sorted(set(topics)))}); one is allowed"
     if len(set(queues)) > 1:
         return f"batch {name!r} has messages for different queues; one is allowed"
-    if topics[0].startswith("%RETRY%"):
+    if topics[0].startswith(RETRY_PREFIX):
         return f"batch {name!r} is for the retry topic {topics[0]}; a batch cannot be"
     return None
 

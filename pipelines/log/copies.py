@@ -129,7 +129,7 @@ def plan_copies(
     spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
     if not spans:
         return CopyPlan((), {}, head)
-    at.will_write(COMMITLOG)
+    at.preload(COMMITLOG)
     spark = at.store.spark
     segment_bytes = at.store.settings.segment_bytes
     log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)

@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from pipelines.log.batches import Unit, units_of
+from pipelines.rocketmq.names import belongs_to_group
 from pipelines.rocketmq.settings import LONG_MAX
 
 SplitId = tuple[int, int]  # (hash of the file's name, where it starts in the file, bytes)
 Queue = tuple[str, int]
 
-# Retry and dead letter topics that a put makes have one queue.
-ONE_QUEUE_PREFIXES = ("%RETRY%", "%DLQ%")
 PIECE_COLUMNS = ("file_hash", "block_start")
 # Eight bytes come home of so many rows.
 ROWS_OF_A_SAMPLE = 100
@@ -82,7 +81,7 @@ class QueueNums(NamedTuple):
     made_on_the_fly: int
 
     def of(self, topic: str) -> int:
-        new = 1 if topic.startswith(ONE_QUEUE_PREFIXES) else self.made_on_the_fly
+        new = 1 if belongs_to_group(topic) else self.made_on_the_fly
         return self.by_topic.get(topic, new)
 
 

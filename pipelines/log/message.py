@@ -1,6 +1,5 @@
 """A message as Python code sees it: selectors, filters, checkers, and the listeners of a group's own."""
 
-import ipaddress
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,6 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.rocketmq.flags import COMPRESSED
+from pipelines.rocketmq.message_ids import message_id_of
 
 
 @dataclass(frozen=True)
@@ -174,14 +174,3 @@ def unpacked(body: bytes, sys_flag: int) -> bytes:
     if codec is None:
         return zlib.decompress(body)
     return bytes(pa.input_stream(pa.py_buffer(body), compression=codec).read())
-
-
-def message_id_of(host: str, physical_offset: int) -> str:
-    """Id of the record at an offset of a store: 32 hex digits, 56 of an IPv6 host (docs/rocketmq/store.md 2).
-
-    >>> message_id_of("127.0.0.1:10911", 256)
-    '7F00000100002A9F0000000000000100'
-    """
-    address, _, port = host.rpartition(":")
-    packed = ipaddress.ip_address(address.strip("[]")).packed
-    return (packed + int(port).to_bytes(4, "big") + physical_offset.to_bytes(8, "big")).hex().upper()

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
+from pipelines.rocketmq.times import FARTHEST_MS, within_reach
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS, within_reach
-from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG, PARKED
 
 LEVEL_LIST, TIME_OF_DAY = "TIMING-LIST", "TIMING"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -12,7 +12,7 @@ from pipelines.log.claims import lies_in, spans_of_offsets
 from pipelines.log.json_lines import has_text, is_one_object
 from pipelines.log.numbers import whole_number
 from pipelines.log.park import is_parking_topic
-from pipelines.rocketmq.hosts import host_hex
+from pipelines.rocketmq.message_ids import message_id, offset_in_id
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.snapshot import Snapshot
@@ -101,17 +101,6 @@ def refuse(complaints: DataFrame, path: str) -> None:
         raise BadInput(f"requests of {path} cannot be carried out, so none was:{listed}{more}")
 
 
-def message_id() -> Column:
-    """The id of a row of the log: its store's host and its offset (docs/rocketmq/store.md 2)."""
-    return F.expr(f"concat({host_hex('store_host')}, lpad(hex(physical_offset), 16, '0'))")
-
-
-def offset_of(physical_offset: Column, id_text: Column) -> Column:
-    """Where the message that is asked for lies: the offset itself, else the one in the message id."""
-    in_id = F.conv(F.right(id_text, F.lit(16)), 16, 10).try_cast("long")
-    return F.coalesce(physical_offset, in_id)
-
-
 def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
     """Requests with `source_offset` and the slim columns of the rows they are about; null where there is no such row.
 
@@ -122,7 +111,9 @@ def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
         message_id().alias("row_id"),
         *[name for name in COMMITLOG.names if name not in ("physical_offset", "body", "source_offset")],
     )
-    asked = requests.withColumn("asked_offset", offset_of(F.col("physical_offset"), F.col("message_id")))
+    asked = requests.withColumn(
+        "asked_offset", F.coalesce("physical_offset", offset_in_id(F.col("message_id")))
+    )
     # Eight bytes a request, so that only those parts of the log are read.
     offsets = asked.select("asked_offset").where(F.col("asked_offset").isNotNull()).toArrow()
     log = log.where(lies_in("row_offset", spans_of_offsets(offsets.column("asked_offset").to_numpy())))

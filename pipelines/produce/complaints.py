@@ -14,10 +14,17 @@ from pipelines.produce.divert import diversion_complaints, may_divert, out_of_ye
 from pipelines.produce.inputs import Input
 from pipelines.rocketmq.compression import Codec
 from pipelines.rocketmq.flags import COMPRESSION_BITS, INNER_BATCH, TRANSACTION_BITS, ZLIB
+from pipelines.rocketmq.names import (
+    DEAD_LETTER_PREFIX,
+    NAME_CHARS,
+    RETRY_PREFIX,
+    RETRY_TOPIC_CHARS,
+    SEND_FORBIDDEN,
+    TOPIC_CHARS,
+)
 from pipelines.rocketmq.record import BLANK_BYTES
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.catalyst import number_of
-from pipelines.store.topics import SEND_FORBIDDEN
 
 # What MessageConst reserves (docs/rocketmq/store.md 1.9), but for the names an input may give as they are meant.
 RESERVED_PROPERTIES = (
@@ -32,12 +39,11 @@ RESERVED_PROPERTIES = (
 )  # fmt: skip
 
 MAX_PROPERTIES_BYTES = 32_767
-MAX_TOPIC_BYTES, MAX_RETRY_TOPIC_BYTES = 127, 255
 # A message that waits is copied to its real topic later, and has to fit a segment then too: a topic of at most 255 bytes
 # instead of a parking topic's, and a few short properties.
 COPIES_GAIN_BYTES = 512
 
-TOPIC_PATTERN = r"[%|a-zA-Z0-9_-]+"
+TOPIC_PATTERN = rf"[{NAME_CHARS}]+"
 
 _IPV4 = r"(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _GROUP = "[0-9a-fA-F]{1,4}"
@@ -157,8 +163,9 @@ def shown(text: Column) -> Column:
 
 def _topic_complaints(rules: AcceptRules) -> list[Column]:
     topic = F.col("topic")
-    is_long_kind = topic.startswith("%RETRY%") | topic.startswith("%DLQ%")
-    at_most = F.when(is_long_kind, MAX_RETRY_TOPIC_BYTES).otherwise(MAX_TOPIC_BYTES)
+    is_long_kind = topic.startswith(RETRY_PREFIX) | topic.startswith(DEAD_LETTER_PREFIX)
+    # A name that is fine is ASCII: its bytes are its characters.
+    at_most = F.when(is_long_kind, RETRY_TOPIC_CHARS).otherwise(TOPIC_CHARS)
     complaint = F.coalesce(
         F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
         F.when(
@@ -187,7 +194,7 @@ def _is_fine(topic: str) -> bool:
     """Whether no sentence above is about this topic; where that takes more than a look, the rows are asked."""
     return (
         re.fullmatch(TOPIC_PATTERN, topic, re.ASCII) is not None
-        and len(topic) <= MAX_TOPIC_BYTES
+        and len(topic) <= TOPIC_CHARS
         and topic not in SEND_FORBIDDEN
     )
 

@@ -23,11 +23,11 @@ from pipelines.log.park import (
     timer_out_ms,
 )
 from pipelines.produce.inputs import Input
+from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.rocketmq.settings import Settings
-from pipelines.store.times import FIRST_MS, LAST_MS, within_reach
-from pipelines.store.topics import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
+from pipelines.rocketmq.times import FIRST_MS, LAST_MS, within_reach
 
 DIVERTING_COLUMNS = (
     "delay_level", "delay_ms", "deliver_at_ms", "deliver_at_time", "deliver_through", "cancel_unique_key", "transaction",

@@ -11,10 +11,10 @@ The message id in a record is its UNIQ_KEY, or its offset id where it has none.
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+from pipelines.rocketmq.names import DEFAULT_PRODUCER, TRACE_TOPIC
+
 # What clients without a region of their own write.
 REGION = "DefaultRegion"
-DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
 
 # RocketMQ's MessageType: what was sent.
 NORMAL_MSG, TRANS_MSG_HALF, DELAY_MSG = 0, 1, 3

@@ -14,7 +14,7 @@ from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 from schemas import REJECTED_MESSAGES
 
 OPTION = "--expectations"

@@ -10,13 +10,13 @@ from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.park import is_parking_topic, level_delay_ms
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
+from pipelines.rocketmq.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import property_value
 from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.times import within_reach
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import head_as_found
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import within_reach
-from pipelines.store.topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from schemas import COMMITLOG
 
 DUE = Promise("due", "each parked message says when it is due", "critical")

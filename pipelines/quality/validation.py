@@ -68,4 +68,4 @@ def plan_record(
         for finding in findings
     ]
     written = at.store.spark.createDataFrame(rows, VALIDATIONS.columns).coalesce(1)
-    return Plan((at.note(VALIDATIONS, written),))
+    return Plan((at.append_unnumbered(VALIDATIONS, written),))

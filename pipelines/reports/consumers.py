@@ -3,11 +3,11 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.rocketmq.names import retry_topic
 from pipelines.rocketmq.settings import LONG_MAX
+from pipelines.rocketmq.times import timestamp_sql
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import timestamp_sql
-from pipelines.store.topics import RETRY_PREFIX
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
 
 
@@ -23,7 +23,7 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
     asked = at.read(SUBSCRIPTIONS).where(F.col("group") == group)
     waiting = at.read(IN_FLIGHT).where(F.col("group") == group)
     # Retries are read unfiltered, whatever the group asks for (docs/rocketmq/consume-filter-ha.md 2.1).
-    is_retry = F.col("topic") == f"{RETRY_PREFIX}{group}"
+    is_retry = F.col("topic") == retry_topic(group)
     behind = F.try_subtract(F.coalesce("max_offset", F.lit(0)), F.col("next_offset"))
     # An imported offset may lie beyond its queue's end.
     lag = F.greatest(F.coalesce(behind, F.lit(LONG_MAX)), F.lit(0))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F
 
 from pipelines.reports.answer import Answer
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 
 
 def copies_of(at: Snapshot, messages: DataFrame) -> Answer:

@@ -4,7 +4,6 @@ What is asked by id or key is looked for in the index and in the appends the ind
 message is found as soon as it is in the log. Places in a queue are what dispatch has seen.
 """
 
-import re
 from collections.abc import Collection
 from functools import reduce
 from operator import or_
@@ -17,9 +16,10 @@ from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
 from pipelines.rocketmq.hashing import java_hash_of
+from pipelines.rocketmq.message_ids import is_message_id, offset_of_id
 from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 from schemas import MESSAGE_INDEX
 
 # Up to this many places are named one by one, so that Delta and Parquet open only the pages they lie on; more
@@ -27,8 +27,6 @@ from schemas import MESSAGE_INDEX
 PLACES_NAMED = 500
 # Parquet takes an IN of more values than this for a range.
 VALUES_OF_AN_IN = 10
-# 4 or 16 bytes of address, 4 of port, 8 of offset.
-MESSAGE_ID = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
 
 
 def message_by_id(at: Snapshot, message_id: str) -> Answer:
@@ -42,17 +40,10 @@ def message_by_id(at: Snapshot, message_id: str) -> Answer:
             f"{message_id!r} is no message id: expected 32 hex digits (56 of an IPv6 store); "
             "other unique keys are found with by-unique-key"
         )
-    # The last eight bytes of a unique key may be anything, also what no offset is.
-    offset = int.from_bytes(bytes.fromhex(text[-16:]), "big", signed=True)
-    found = messages_at_offset(at, offset).where(F.col("message_id") == text)
+    found = messages_at_offset(at, offset_of_id(text)).where(F.col("message_id") == text)
     if found.isEmpty():
         return messages_by_unique_key(at, message_id.strip())
     return Answer(found)
-
-
-def is_message_id(text: str) -> bool:
-    """Whether the text has the form of a message id; unique keys of RocketMQ's clients have it too."""
-    return MESSAGE_ID.fullmatch(text.strip().upper()) is not None
 
 
 def messages_by_unique_key(at: Snapshot, unique_key: str, topic: str | None = None) -> Answer:

@@ -9,7 +9,7 @@ from pipelines.reports.lookup import messages_of
 from pipelines.reports.queues import Queue, read_queue
 from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.views import read_view
+from pipelines.views.read import read_view
 
 DEFAULT_MESSAGES = 32
 

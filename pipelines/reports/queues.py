@@ -13,7 +13,7 @@ from pipelines.store.head import LogHead, head_as_found
 from pipelines.store.progress import covered, expect_intact, followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
-from pipelines.store.views import Readable
+from pipelines.views.read import Readable
 from schemas import COMMITLOG, CONSUME_QUEUE, Table
 
 

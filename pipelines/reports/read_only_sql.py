@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import BadInput
 from pipelines.spark_internals.parser import what_is_no_query
-from pipelines.store.views import VIEWS, Readable, Reading
+from pipelines.views.read import VIEWS, Readable, Reading
 from schemas import TABLES
 
 # What Spark raises for a query that is wrong, or that meets a value it cannot take.

@@ -15,13 +15,14 @@ from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import LEVEL_LIST, is_parking_topic
 from pipelines.rocketmq.flags import TRANSACTION_BITS
+from pipelines.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import without
 from pipelines.rocketmq.record import with_store_host_bit
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, TopicConfig
-from pipelines.store.views import read_view
+from pipelines.store.topics import TopicConfig
+from pipelines.views.read import read_view
 
 REDRIVE = "redrive"
 # Instructions of an earlier life, which must not act again.

@@ -15,20 +15,15 @@ from pipelines.errors import BadInput
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
-from pipelines.log.requests import message_id
+from pipelines.rocketmq.message_ids import message_id
+from pipelines.rocketmq.names import SCHEDULE_TOPIC, dead_letter_topic, retry_topic
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair, with_store_host_bit
 from pipelines.rocketmq.settings import INT_MAX, Settings
 from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import (
-    DEAD_LETTER_PREFIX,
-    RETRY_PREFIX,
-    SCHEDULE_TOPIC,
-    plan_retry_topics,
-    read_topics,
-)
+from pipelines.store.topics import plan_retry_topics, read_topics
 from schemas import CONSUMER_OFFSETS
 
 RETRY, DEAD_LETTER = "retry", "dead_letter"
@@ -141,10 +136,10 @@ def plan_send_back(
         return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": chosen.num_rows, "more": False})
     more = chosen.num_rows > limit
     settings = at.store.settings
-    retry_topic = read_topics(at).get(f"{RETRY_PREFIX}{group.group}")
-    if retry_topic is not None:
+    known_topic = read_topics(at).get(retry_topic(group.group))
+    if known_topic is not None:
         # Never a queue that the topic does not have: nobody would read it.
-        group = replace(group, retry_queue_nums=min(group.retry_queue_nums, retry_topic.write_queue_nums))
+        group = replace(group, retry_queue_nums=min(group.retry_queue_nums, known_topic.write_queue_nums))
     planned = plan_copies(
         at, _first(chosen, limit), lambda rows: sent_back_copies(rows, group, settings), now_ms, append_id
     )
@@ -183,11 +178,11 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
     )
     level = clamped_level(F.col("level"), levels)
     dead = F.concat(without(named, "DELAY"), F.lit("DELAY\x010\x02"))
-    delayed = delayed_properties(named, level, None, F.lit(f"{RETRY_PREFIX}{group.group}"), retry_queue)
+    delayed = delayed_properties(named, level, None, F.lit(retry_topic(group.group)), retry_queue)
     return copies_of(
         rows,
         {
-            "topic": F.when(is_dead, f"{DEAD_LETTER_PREFIX}{group.group}").otherwise(F.lit(SCHEDULE_TOPIC)),
+            "topic": F.when(is_dead, dead_letter_topic(group.group)).otherwise(F.lit(SCHEDULE_TOPIC)),
             "queue_id": F.when(is_dead, F.lit(0)).otherwise(level - 1),
             "properties": F.when(is_dead, dead).otherwise(delayed),
             "reconsume_times": _raised(F.col("reconsume_times"), 1),

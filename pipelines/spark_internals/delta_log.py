@@ -49,6 +49,7 @@ PUTS_A_FILE = frozenset(
     )
 )
 
+# Scheme of a path → class of its log store. It is the session's choice, the same for every store it opens.
 _log_stores: dict[str, str] = {}
 
 JAVA_CONFLICT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
@@ -136,7 +137,7 @@ class DeltaTable:
     @property
     def _commits_are_files(self) -> bool:
         """Whether a commit is made by putting its file into the log, and by nothing else."""
-        scheme = self.path.partition("/")[0]  # a session has one log store for each, for as long as it lives
+        scheme = self.path.partition("/")[0]
         if scheme not in _log_stores:
             _log_stores[scheme] = log_store_class(self._log.store(), self._log_directory[0])
         return _log_stores[scheme] in PUTS_A_FILE

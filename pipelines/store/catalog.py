@@ -3,9 +3,10 @@
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
+from pipelines.store.create import make_tables
 from pipelines.store.sql_text import delta_table, quoted_name
 from pipelines.store.store import Store
-from pipelines.store.views import VIEWS
+from pipelines.views.read import VIEWS
 from schemas import TABLES, Table
 
 
@@ -15,7 +16,7 @@ def register_store(store: Store, database: str) -> dict[str, int]:
     Raises BadInput where the database holds tables of another store.
     """
     spark = store.spark
-    store.make_tables()  # those that an earlier version did not have
+    make_tables(store)  # those that an earlier version did not have
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {quoted_name(database)}")
     for table in TABLES:
         _register_table(store, database, table)

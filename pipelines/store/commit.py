@@ -77,7 +77,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
         with attempt:
             at = store.snapshot()
             committed.plan = planner(at)
-            at.will_write(*(write.table for write in committed.plan.writes if write.number is not None))
+            at.preload(*(write.table for write in committed.plan.writes if write.number is not None))
             for writes in committed.plan.in_turn:
                 _write(store, writes, committed)
     return committed

@@ -2,38 +2,28 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import (
+    DEFAULT_GROUPS,
+    FIRST_GROUPS,
+    RESERVED_GROUP_PREFIX,
+    group_name_complaint,
+    retry_topic,
+)
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
-    GROUP_CHARS,
-    RETRY_PREFIX,
     difference,
-    name_complaint,
     nearest,
     plan_retry_topics,
     read_topics,
 )
 from schemas import SUBSCRIPTION_GROUPS
-
-RESERVED_PREFIX = "CID_RMQ_SYS_"
-# Names of a client's default settings: using one means having forgotten to choose.
-NOT_A_CHOICE = ("DEFAULT_CONSUMER", "DEFAULT_PRODUCER")
-
-FIRST_GROUPS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 
 
 @dataclass(frozen=True)
@@ -65,11 +55,6 @@ class SubscriptionGroupConfig:
 Groups = Mapping[str, SubscriptionGroupConfig]
 
 
-def group_name_complaint(name: str | None) -> str | None:
-    """Why a group cannot have this name; None when it can."""
-    return name_complaint("group", name, GROUP_CHARS)
-
-
 def read_groups(at: Snapshot) -> Groups:
     """All groups by name."""
     return {row.group: SubscriptionGroupConfig.of_row(row.asDict()) for row in at.rows(SUBSCRIPTION_GROUPS)}
@@ -93,7 +78,7 @@ def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Pl
 
 def _with_retry_queues(at: Snapshot, name: str, plan: Plan, queues: int) -> Plan:
     """The plan, and before it the group's retry topic, where there is one, with as many queues as its retries go to."""
-    if queues <= 0 or f"{RETRY_PREFIX}{name}" not in read_topics(at):
+    if queues <= 0 or retry_topic(name) not in read_topics(at):
         return plan
     raised = plan_retry_topics(at, name, queues)
     return Plan((*raised.writes, *plan.writes), {"topics": int(bool(raised.writes or plan.writes))})
@@ -112,15 +97,10 @@ def plan_first_groups(at: Snapshot) -> Plan:
 
 
 def _plan_groups(at: Snapshot, change: Callable[[Groups], Groups]) -> Plan:
-    """Replace the small table as a whole, where the change is one."""
+    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
     before = read_groups(at)
-    after = change(before)
-    if after == before:
-        return Plan((), {"topics": 0})
-    ordered = sorted(after.values(), key=lambda config: config.group)
-    rows = [asdict(config) for config in ordered]
-    frame = at.store.spark.createDataFrame(rows, SUBSCRIPTION_GROUPS.columns)
-    return Plan((at.replace(SUBSCRIPTION_GROUPS, frame.coalesce(1)),), {"topics": 1})
+    writes = write_if_changed(at, SUBSCRIPTION_GROUPS, before, change(before))
+    return Plan(writes, {"topics": len(writes)})
 
 
 def with_group_created(groups: Groups, config: SubscriptionGroupConfig) -> Groups:
@@ -150,11 +130,11 @@ def with_group_deleted(groups: Groups, name: str) -> Groups:
 def _check_group(config: SubscriptionGroupConfig) -> None:
     name = config.group
     complaint = group_name_complaint(name)
-    if complaint is None and name.startswith(RESERVED_PREFIX) and name not in FIRST_GROUPS:
+    if complaint is None and name.startswith(RESERVED_GROUP_PREFIX) and name not in FIRST_GROUPS:
         complaint = (
-            f"group {name} starts with {RESERVED_PREFIX}, which is the store's own; choose another name"
+            f"group {name} starts with {RESERVED_GROUP_PREFIX}, which is the store's own; choose another name"
         )
-    if complaint is None and name in NOT_A_CHOICE:
+    if complaint is None and name in DEFAULT_GROUPS:
         complaint = f"group {name} is what a client is called that chose no name; choose one"
     for column, at_least in (
         ("retry_queue_nums", 0),

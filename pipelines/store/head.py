@@ -11,10 +11,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
+from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.plan import Write
 from pipelines.store.planned import expect_whole
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import LAST_MS
 from schemas import COMMITLOG, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
@@ -67,7 +68,7 @@ def read_head(at: Snapshot) -> LogHead:
 def head_as_found(at: Snapshot) -> LogHead:
     """As `read_head`, whatever the last append is like: for those who only report."""
     # Bounds are pinned before the log: they may be older than the log, never newer.
-    return at.once("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
+    return at.cached("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
 
 def _read_head(at: Snapshot) -> LogHead:
@@ -152,5 +153,4 @@ def bounds_write(at: Snapshot, head: LogHead) -> Write:
         (LOG_TOPIC, LOG_BOUNDS_QUEUE, head.min_offset, head.next_offset, head.append_seq),
         (LOG_TOPIC, LOG_CLOCK_QUEUE, 0, head.last_store_timestamp, head.append_seq),
     ]
-    rows = at.store.spark.createDataFrame(log + queues, QUEUE_BOUNDS.columns)
-    return at.replace(QUEUE_BOUNDS, rows.coalesce(1), may_lose=True)
+    return whole_table_write(at, QUEUE_BOUNDS, log + queues, may_lose=True)

@@ -9,7 +9,7 @@ nobody appends after a commit that is not as planned.
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -17,10 +17,8 @@ from pipelines.errors import StoreError
 from pipelines.spark_internals.delta_log import AddedRows, CommitInfo
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot, app_id
+from pipelines.store.store import Store
 from schemas import COMMITLOG, DERIVED
-
-if TYPE_CHECKING:
-    from pipelines.store.store import Store
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ def is_as_planned(planned: Planned, found: AddedRows) -> bool:
     )
 
 
-def expect_as_planned(store: "Store", write: Write, ours: CommitInfo) -> None:
+def expect_as_planned(store: Store, write: Write, ours: CommitInfo) -> None:
     """Compare a commit that was just made with its plan. Raises StoreError where they differ."""
     if write.planned is None or write.number is None:
         return
@@ -103,7 +101,7 @@ def expect_whole(at: Snapshot) -> None:
 
 def damage_of(at: Snapshot) -> Damage | None:
     """What is wrong with the log's last append; None where it is as planned, or its plan is not known."""
-    return at.once("last append", (COMMITLOG,), lambda: _damage_of(at))
+    return at.cached("last append", (COMMITLOG,), lambda: _damage_of(at))
 
 
 def _damage_of(at: Snapshot) -> Damage | None:

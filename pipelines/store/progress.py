@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
 from pipelines.store.plan import Plan, Write
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
@@ -51,7 +52,7 @@ def followed_rows(at: Snapshot, table: Table) -> DataFrame:
 def followed_by(at: Snapshot, table: Table) -> Followed:
     """How far a derived table has followed the log."""
     # Progress is pinned before the table: it may be older than that, never newer.
-    return at.once("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
+    return at.cached("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
 
 
 def expect_intact(at: Snapshot, table: Table) -> None:
@@ -65,7 +66,7 @@ def expect_intact(at: Snapshot, table: Table) -> None:
 
 def greatest_append(at: Snapshot, table: Table) -> int:
     """The last append that rows of a derived table are of; -1 without rows."""
-    return at.once("greatest", (table,), lambda: _greatest_append(at, table))
+    return at.cached("greatest", (table,), lambda: _greatest_append(at, table))
 
 
 def _followed(at: Snapshot, table: Table) -> Followed:
@@ -124,9 +125,7 @@ def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[W
         is_older = follower in proven and row.log_version < log[1]
         of_log = log if is_older else (row.log_id, row.log_version, row.log_commit)
         rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log))
-    return at.replace(
-        PROGRESS, at.store.spark.createDataFrame(rows, PROGRESS.columns).coalesce(1), may_lose=True
-    )
+    return whole_table_write(at, PROGRESS, rows, may_lose=True)
 
 
 def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
@@ -136,13 +135,12 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
     log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
     of_no_table = ("", -1)
     void = [(name, -1, *of_no_table, *log) for name in sorted(names)]
-    rows = at.store.spark.createDataFrame([*kept, *void], PROGRESS.columns).coalesce(1)
-    return Plan((at.replace(PROGRESS, rows),))
+    return Plan((whole_table_write(at, PROGRESS, [*kept, *void]),))
 
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:
     """Those rows of progress, by follower, that were written about the log as it is, or as it was earlier."""
-    return at.once("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
+    return at.cached("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
 
 
 def _of_this_log(at: Snapshot) -> Mapping[str, Row]:

@@ -1,34 +1,39 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Protocol, TypeVar
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from pipelines.errors import TableMissing
-from pipelines.spark_internals.delta_log import DeltaSnapshot, ListedFile
+from pipelines.rocketmq.settings import Settings
+from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
+from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
 from schemas import DERIVED, PROGRESS, Table
-
-if TYPE_CHECKING:
-    from pipelines.store.store import Store
-
 
 T = TypeVar("T")
 
 # Each is a read of its own.
 PARTITIONS_READ = 8
 
-# A run asks again and again for the same small things (topics, the log's head), and tables seldom change in between:
-# looking whether they have takes a tenth of the time of a query. The last answer is kept.
-_found: dict[tuple[str, ...], tuple[tuple[Any, ...], Any]] = {}
 
-# One table after another: cores are for the rows.
-_ahead = ThreadPoolExecutor(max_workers=1, thread_name_prefix="replay")
+class OpenStore(Protocol):
+    """What a snapshot, and a plan made from it, need of the store."""
+
+    spark: SparkSession
+    uri: str
+    cache: StoreCache
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def path(self, table: Table) -> str: ...
+
+    def delta(self, table: Table) -> DeltaTable: ...
 
 
 class Snapshot:
@@ -38,7 +43,7 @@ class Snapshot:
     refused when that version is no longer the newest one.
     """
 
-    def __init__(self, store: "Store") -> None:
+    def __init__(self, store: OpenStore) -> None:
         self.store = store
         self._pinned: dict[str, DeltaSnapshot] = {}
 
@@ -62,13 +67,13 @@ class Snapshot:
         """Delta's id of one commit of the table; None where the table has no such commit, or none any more."""
         return self.store.delta(table).commit_id(version)
 
-    def will_write(self, *tables: Table) -> None:
-        """Pin tables that are about to be committed to; what Delta then asks of their logs is found out from now on.
+    def preload(self, *tables: Table) -> None:
+        """Pin tables that are about to be committed to, and have Delta replay their logs, as the commit will need it.
 
-        Beside whatever the run does until it commits. What fails here fails there again, and is told there.
+        A thread does it beside whatever the run does until it commits.
         """
         for table in tables:
-            _ahead.submit(self._pin(table).replay)
+            self.store.cache.preload(self._pin(table).replay)
 
     def read(self, table: Table) -> DataFrame:
         """The rows of the table in the pinned version."""
@@ -76,7 +81,7 @@ class Snapshot:
 
     def rows(self, table: Table) -> Sequence[Row]:
         """All rows of a table of settings, topics or the like, which fit the driver."""
-        return self.once("rows", (table,), lambda: tuple(self.read_small(table).collect()))
+        return self.cached("rows", (table,), lambda: tuple(self.read_small(table).collect()))
 
     def read_small(self, table: Table, **where: str) -> DataFrame:
         """The rows of a table of few files, or of those of its partitions that are asked for.
@@ -128,18 +133,13 @@ class Snapshot:
         """The greatest value of a column of numbers, by its files' statistics; -1 without rows, None where unknown."""
         return self._pin(table).greatest(column)
 
-    def once(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
-        """What follows from these versions of tables and nothing else: found out once, for other snapshots too.
+    def cached(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
+        """What follows from these versions of tables and nothing else, kept for the store's other snapshots.
 
         Tables that are not pinned yet are pinned in the order given.
         """
         versions = tuple(self._pin(table).identity for table in tables)
-        place = (self.store.uri, name, *(table.name for table in tables))
-        known, found = _found.get(place, ((), None))
-        if known != versions:
-            found = find_out()
-            _found[place] = versions, found
-        return cast(T, found)
+        return self.store.cache.answer((name, *(table.name for table in tables)), versions, find_out)
 
     def append(
         self,
@@ -153,7 +153,7 @@ class Snapshot:
         number, version = self.number(table, key), self.version(table)
         return Write(table, rows, number, version, None, key, may_lose, planned)
 
-    def note(self, table: Table, rows: DataFrame) -> Write:
+    def append_unnumbered(self, table: Table, rows: DataFrame) -> Write:
         """A write that adds rows to a table from which nothing is planned: no other writer can be in its way."""
         return Write(table, rows, None, self.version(table))
 

@@ -1,4 +1,4 @@
-"""Topics: RocketMQ's TopicConfig, its names, permissions, attributes (docs/rocketmq/store.md 7.2 to 7.4)."""
+"""Topics: RocketMQ's TopicConfig, its permissions and attributes (docs/rocketmq/store.md 7.2 to 7.4)."""
 
 import difflib
 import re
@@ -7,44 +7,28 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_PREFIX,
+    TIMER_TOPIC,
+    belongs_to_group,
+    dead_letter_topic,
+    is_system_topic,
+    reply_topic,
+    retry_topic,
+    topic_name_complaint,
+)
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.plan import Plan
+from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import TOPICS
-
-RETRY_PREFIX = "%RETRY%"
-DEAD_LETTER_PREFIX = "%DLQ%"
-SYSTEM_PREFIX = "rmq_sys_"
-
-DEFAULT_TOPIC = "TBW102"  # topics made on the fly are copied from it
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
-
-FIXED_SYSTEM_TOPICS = frozenset(
-    {
-        DEFAULT_TOPIC,
-        SCHEDULE_TOPIC,
-        "BenchmarkTest",
-        HALF_TOPIC,
-        OP_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        DISCARD_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-        "CHECKPOINT_TOPIC",
-    }
-)
-
-# The timer topic is not on RocketMQ's list, but a row sent there without TIMER_OUT_MS blocks its timer for
-# ever (docs/rocketmq/delay-retry-transaction.md 0.2).
-SEND_FORBIDDEN = frozenset(
-    {SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARD_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC}
-)
 
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 READ_WRITE = PERM_READ | PERM_WRITE
@@ -54,7 +38,6 @@ QUEUES_MADE_ON_THE_FLY = 4
 # Delay levels in the default table; the schedule topic has as many queues whatever table is set.
 SCHEDULE_QUEUES = 18
 
-TOPIC_CHARS, GROUP_CHARS, RETRY_TOPIC_CHARS = 127, 120, 255
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 # Attributes and the values they take; a fixed one is chosen when the topic is made.
@@ -95,44 +78,7 @@ class TopicConfig:
 
 
 Topics = Mapping[str, TopicConfig]
-# In the name of a partition's directory.
-NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 OWN = "is the store's own; it cannot be created, updated or deleted"
-
-
-def topic_name_complaint(name: str | None) -> str | None:
-    """Why a topic cannot have this name; None when it can.
-
-    >>> topic_name_complaint("a.b")
-    'topic "a.b" has the character "."; allowed are letters, digits, and the characters % | - _'
-    """
-    is_long_kind = (name or "").startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
-    return name_complaint("topic", name, RETRY_TOPIC_CHARS if is_long_kind else TOPIC_CHARS)
-
-
-def name_complaint(kind: str, name: str | None, at_most: int) -> str | None:
-    if name is None or not name.strip():
-        return f"the {kind} has no name"
-    illegal = re.search(r"[^%|a-zA-Z0-9_-]", name)
-    if illegal:
-        return (
-            f'{kind} "{name}" has the character "{illegal[0]}"; '
-            "allowed are letters, digits, and the characters % | - _"
-        )
-    if name == NO_VALUE:
-        return f'{kind} "{name}" is how Spark and Delta write a missing value'
-    if len(name) > at_most:
-        return f'{kind} "{name[:20]}…" has {len(name)} characters; at most {at_most}'
-    return None
-
-
-def is_system_topic(name: str, settings: Settings) -> bool:
-    """Whether the store itself uses this topic, so that nobody may create, update or delete it."""
-    return name.startswith(SYSTEM_PREFIX) or name in FIXED_SYSTEM_TOPICS | {
-        settings["brokerName"],
-        settings["brokerClusterName"],
-        f"{settings['brokerClusterName']}_REPLY_TOPIC",
-    }
 
 
 def first_topics(settings: Settings) -> list[TopicConfig]:
@@ -141,14 +87,14 @@ def first_topics(settings: Settings) -> list[TopicConfig]:
     all_bits = READ_WRITE | PERM_INHERIT
     made = [
         _system(SELF_TEST_TOPIC, 1),
-        _system("BenchmarkTest", 1024),
+        _system(BENCHMARK_TOPIC, 1024),
         _system(cluster, 16, all_bits),
         _system(broker, 1, all_bits),
         _system(OFFSET_MOVED_TOPIC, 1),
         _system(SCHEDULE_TOPIC, SCHEDULE_QUEUES),
-        _system(f"{cluster}_REPLY_TOPIC", 1),
-        _system(f"rmq_sys_REVIVE_LOG_{cluster}", 8),
-        _system(f"rmq_sys_SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
+        _system(reply_topic(settings), 1),
+        _system(f"{SYSTEM_PREFIX}REVIVE_LOG_{cluster}", 8),
+        _system(f"{SYSTEM_PREFIX}SYNC_BROKER_MEMBER_{broker}", 1, PERM_INHERIT),
         _system(HALF_TOPIC, 1),
         _system(OP_TOPIC, 1),
         _system(TIMER_TOPIC, 1),
@@ -171,7 +117,7 @@ def default_topic(topics: Topics, settings: Settings) -> TopicConfig:
 
 def topic_made_on_the_fly(name: str, default_topic: TopicConfig) -> TopicConfig:
     """What a put makes of a topic nobody created: a copy of TBW102, or a retry topic's one queue."""
-    if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+    if belongs_to_group(name):
         return TopicConfig(name, 1, 1)
     queues = min(QUEUES_MADE_ON_THE_FLY, default_topic.write_queue_nums)
     return TopicConfig(
@@ -293,7 +239,7 @@ def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
 
     docs/rocketmq/delay-retry-transaction.md 4.3-5 and 11. The retry topic never loses a queue: messages may lie in it.
     """
-    retry, dead_letters = f"{RETRY_PREFIX}{group}", f"{DEAD_LETTER_PREFIX}{group}"
+    retry, dead_letters = retry_topic(group), dead_letter_topic(group)
 
     def change(topics: Topics) -> Topics:
         known = topics.get(retry, TopicConfig(retry, retry_queues, retry_queues))
@@ -308,14 +254,10 @@ def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
 
 
 def _plan_topics(at: Snapshot, change: Callable[[Topics], Topics]) -> Plan:
-    """Replace the small table as a whole, where the change is one."""
+    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
     before = read_topics(at)
-    after = change(before)
-    if after == before:
-        return Plan((), {"topics": 0})
-    ordered = sorted(after.values(), key=lambda config: config.topic)
-    rows = at.store.spark.createDataFrame([asdict(config) for config in ordered], TOPICS.columns)
-    return Plan((at.replace(TOPICS, rows.coalesce(1)),), {"topics": 1})
+    writes = write_if_changed(at, TOPICS, before, change(before))
+    return Plan(writes, {"topics": len(writes)})
 
 
 def with_topic_created(topics: Topics, config: TopicConfig, settings: Settings) -> Topics:

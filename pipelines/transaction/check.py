@@ -16,13 +16,13 @@ from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.message import Message, StoredMessage, message_columns, messages_of
 from pipelines.log.park import immunity_seconds, parked_messages
 from pipelines.log.python_code import expect_no_control_c
+from pipelines.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write, read_progress
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import DISCARD_TOPIC, HALF_TOPIC
 from pipelines.transaction.halves import CHECK, DISCARD, halves, has_imports, settled_before_import
 from pipelines.transaction.state import TransactionState
 from schemas import COMMITLOG

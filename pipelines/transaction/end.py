@@ -14,12 +14,12 @@ from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, kept_body_bytes, plan_copies
 from pipelines.log.park import immunity_ms, immunity_seconds, real_place
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, COMMITTED, STORE_HOST_IPV6, TRANSACTION_BITS
+from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from pipelines.rocketmq.properties import property_value
 from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.times import FARTHEST_MS
-from pipelines.store.topics import HALF_TOPIC, OP_TOPIC
 from pipelines.transaction.halves import (
     COMMIT,
     ROLLBACK,

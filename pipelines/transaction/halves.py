@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 from pipelines.log.claims import SETTLE, claims_taken
 from pipelines.log.park import parked_rows
 from pipelines.rocketmq.flags import COMMITTED, TRANSACTION_BITS
+from pipelines.rocketmq.names import OP_TOPIC
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.topics import OP_TOPIC
 from schemas import COMMITLOG
 
 COMMIT, ROLLBACK, CHECK, ROLL, DISCARD = "commit", "rollback", "check", "roll", "discard"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.head import read_head
 from pipelines.store.store import Store
-from pipelines.store.times import LAST_MS
-from pipelines.store.views import VIEWS
+from pipelines.views.read import VIEWS
 from tests.conftest import JobRun
 from tests.life import HALF, OP, SCHEDULE, WHEEL, B
 from tests.model.records import Record, place, write_commitlog

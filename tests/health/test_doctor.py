@@ -13,6 +13,7 @@ from pipelines.health import machine
 from pipelines.health.check import Verdict, looked_at
 from pipelines.health.store import dispatch, job_runs, leftovers, tables, writing
 from pipelines.store.commit import commit
+from pipelines.store.create import make_tables
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -152,14 +153,14 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     shutil.rmtree(store.path(CLAIMS))
     assert tables(store).found == "missing: claims"
     assert "--rebuild" in tables(store).remedy
-    store.make_tables()
+    make_tables(store)
     check = tables(store)
     assert check.verdict == Verdict.bad
     assert "commitlog has delta.appendOnly = not set, expected true" in check.found
     assert "topics" not in check.found  # a column more does no harm
 
     failed = spark.createDataFrame([("deliver", "r1", B, 1.0, "failed", "{}")], JOB_RUNS.columns)
-    commit(store, lambda at: Plan((at.note(JOB_RUNS, failed),)))
+    commit(store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, failed),)))
     assert "deliver failed at 2023-11-14 22:13:20 UTC" in job_runs(store).found
     Path(store.uri, "_staging", "killed").mkdir(parents=True)
     assert leftovers(store).verdict == Verdict.warn

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.dispatch.entries import consume_queue_entries, message_index_entries
 from pipelines.store.commit import commit
+from pipelines.store.create import make_store
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
@@ -46,7 +47,9 @@ def log_row(message: dict[str, Any], segment_bytes: int, append_seq: int = 0) ->
 def golden_store(spark: SparkSession, name: str, directory: Path) -> Store:
     """The broker's messages in one append, followed by the queues and the index."""
     config = cases(name, "store")[0]["config"]
-    store = Store.create(spark, str(directory), {setting: str(value) for setting, value in config.items()})
+    store = make_store(
+        Store(spark, str(directory)), {setting: str(value) for setting, value in config.items()}
+    )
     segment_bytes = config["mappedFileSizeCommitLog"]
     rows = [log_row(message, segment_bytes) for message in cases(name, "message")]
     topics = [(topic, 4, 4, 6, "SINGLE_TAG", 0, False, {}) for topic in sorted({row[3] for row in rows})]

@@ -16,9 +16,8 @@ from pipelines.reports import read_only_sql
 from pipelines.reports.page import upkeep
 from pipelines.reports.page.ask import ask
 from pipelines.reports.page.overview import Overview, overview
-from pipelines.store import views
 from pipelines.store.store import Store
-from schemas import COMMITLOG, TABLES, Table
+from schemas import COMMITLOG, TABLES, TABLES_BY_NAME, Table
 from tests.conftest import run_job
 from tests.life import B, Life, raw
 from tests.reports.page_rows import NASTY
@@ -160,7 +159,7 @@ def test_the_newest_check_and_those_before(told_store, monkeypatch):
         Table("validations", "Checks.", T.StructType(), ("run_id", "expectation")),
     )
     monkeypatch.setattr(read_only_sql, "TABLES", (*TABLES, table))
-    monkeypatch.setitem(views._TABLES, "validations", table)
+    monkeypatch.setitem(TABLES_BY_NAME, "validations", table)
     rows.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(
         told_store.path(table)
     )

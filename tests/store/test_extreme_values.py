@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.store.views import VIEWS
+from pipelines.views.read import VIEWS
 from tests.life import HALF, SCHEDULE, WHEEL, B, Life, raw
 
 LONGS = (-(2**63), -(2**53) - 1, -1, 0, B, 253_402_300_799_999, 2**53 + 1, 2**63 - 1)

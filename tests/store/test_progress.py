@@ -11,6 +11,7 @@ from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import plan_merge
 from pipelines.errors import StoreError, TableMissing
 from pipelines.store.commit import commit
+from pipelines.store.create import make_tables
 from pipelines.store.plan import Plan
 from pipelines.store.progress import (
     Followed,
@@ -69,7 +70,7 @@ def test_a_table_that_was_made_again_covers_nothing(store: Store) -> None:
     append(store, MESSAGE)
     dispatch(store)
     delete(store, CONSUME_QUEUE)
-    store.make_tables()  # and here a rebuild was killed
+    make_tables(store)  # and here a rebuild was killed
     at = store.snapshot()
     assert [covered(at, table) for table in DERIVED] == [-1, 0, 0, 0]
     with pytest.raises(StoreError, match="consume_queue does not have the rows that were dispatched to it"):
@@ -219,7 +220,7 @@ def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_aga
     filled: Life, consume: Consume
 ) -> None:
     delete(filled.store, *DERIVED)
-    filled.store.make_tables()
+    make_tables(filled.store)
     said = consume(exit_status=1).stderr
     assert "consume_queue does not have the rows that were dispatched to it" in said
     assert filled.store.consumer_offsets.where("`group` = 'h'").isEmpty()
@@ -257,7 +258,7 @@ def test_readers_beside_a_dispatch_that_writes_a_table_again_see_all_or_wait(
     filled: Life, consume: Consume
 ) -> None:
     delete(filled.store, *DERIVED)
-    filled.store.make_tables()
+    make_tables(filled.store)
 
     def looked_at_while_planned(at: Snapshot) -> Plan:
         plan = plan_dispatch(at, rebuild=True)

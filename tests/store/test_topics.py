@@ -1,14 +1,13 @@
-"""Topics and groups: names, permissions, attributes, and plans against the tables."""
+"""Topics and groups: permissions, attributes, and plans against the tables."""
 
 import pytest
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import FIRST_GROUPS
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.groups import (
-    FIRST_GROUPS,
     SubscriptionGroupConfig,
-    group_name_complaint,
     plan_create_group,
     plan_delete_group,
     plan_update_group,
@@ -21,7 +20,6 @@ from pipelines.store.topics import (
     TopicConfig,
     altered_attributes,
     first_topics,
-    is_system_topic,
     permission,
     permission_letters,
     plan_create_topic,
@@ -29,45 +27,11 @@ from pipelines.store.topics import (
     plan_update_topic,
     read_topics,
     topic_made_on_the_fly,
-    topic_name_complaint,
     with_topic_created,
     with_topic_deleted,
     with_topic_updated,
 )
 from schemas import TOPICS
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    "name", ["orders", "%RETRY%group", "a|b-c_d%", "x" * 127, "%RETRY%" + "x" * 248, "%DLQ%" + "x" * 250]
-)
-def test_names_a_topic_can_have(name):
-    assert topic_name_complaint(name) is None
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        (None, "the topic has no name"),
-        ("  ", "the topic has no name"),
-        ("a.b", 'topic "a.b" has the character "."; allowed are letters, digits, and the characters % | - _'),
-        (
-            "größe",
-            'topic "größe" has the character "ö"; allowed are letters, digits, and the characters % | - _',
-        ),
-        ("x" * 128, 'topic "xxxxxxxxxxxxxxxxxxxx…" has 128 characters; at most 127'),
-        ("%DLQ%" + "x" * 251, 'topic "%DLQ%xxxxxxxxxxxxxxx…" has 256 characters; at most 255'),
-    ],
-)
-def test_names_a_topic_cannot_have(name, complaint):
-    assert topic_name_complaint(name) == complaint
-
-
-@pytest.mark.quick
-def test_a_groups_name_leaves_room_for_its_retry_topics():
-    assert group_name_complaint("x" * 120) is None
-    assert group_name_complaint("x" * 121) == 'group "xxxxxxxxxxxxxxxxxxxx…" has 121 characters; at most 120'
 
 
 @pytest.mark.quick
@@ -122,17 +86,6 @@ def test_a_new_stores_topics_are_those_of_a_real_broker():
 def test_without_auto_create_there_is_nothing_to_copy_topics_from():
     settings = Settings.of({"autoCreateTopicEnable": "false"})
     assert "TBW102" not in {config.topic for config in first_topics(settings)}
-
-
-@pytest.mark.quick
-def test_the_stores_own_topics():
-    settings = Settings.of({"brokerName": "b1", "brokerClusterName": "c1"})
-    own = ("TBW102", "b1", "c1", "c1_REPLY_TOPIC", "rmq_sys_anything", "TRANS_CHECK_MAX_TIME_TOPIC")
-    assert [
-        name
-        for name in (*own, "orders", "broker-a", "RMQ_SYS_x", "%RETRY%g")
-        if is_system_topic(name, settings)
-    ] == list(own)
 
 
 @pytest.mark.quick

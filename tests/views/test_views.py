@@ -1,17 +1,14 @@
 """Views: each once as SQL, over whatever gives the tables' rows."""
 
-import gzip
-import ipaddress
-import json
-
 import pytest
 
-from pipelines.rocketmq.hosts import host_hex
 from pipelines.rocketmq.properties import properties_map
 from pipelines.store.store import Store
-from pipelines.store.views import VIEWS, View, properties_sql
+from pipelines.views.messages import properties_sql
+from pipelines.views.read import VIEWS
+from pipelines.views.view import View
 from schemas import COMMITLOG
-from tests.reports.golden import DATA, cases
+from tests.reports.golden import cases
 
 NAME_END, END = "\x01", "\x02"
 
@@ -37,32 +34,6 @@ def test_properties_are_decoded_as_a_broker_does(spark, text, expected):
     (same,) = rows.selectExpr(f"{properties_sql('text')} AS sql").collect()
     assert row.column == expected
     assert same.sql == expected
-
-
-def test_message_ids_of_ipv4_and_ipv6_hosts(spark):
-    with gzip.open(DATA / "allocation-hash-id.jsonl.gz", "rt") as lines:
-        golden = [case for case in map(json.loads, lines) if case["kind"] == "msgId"]
-    asked = []
-    for case in golden:
-        ip = ipaddress.ip_address(case["ip"])
-        for written in {str(ip), case["ip"], ip.exploded}:
-            host = f"[{written}]" if ip.version == 6 else written
-            asked.append((f"{host}:{case['port']}", case["msgId"][:-16]))
-    assert len(golden) >= 50
-    for written in (
-        "::",
-        "::1",
-        "1::",
-        "fe80::1:2",
-        "::ffff:10.0.0.1",
-        "2001:db8:0:0:1::",
-        "1:2:3:4:5:6:1.2.3.4",
-    ):
-        digits = ipaddress.ip_address(written).packed.hex().upper()
-        asked.append((f"[{written}]:10911", digits + "00002A9F"))
-    rows = spark.createDataFrame(asked, "host string, expected string")
-    wrong = rows.selectExpr("*", f"{host_hex('host')} AS found").where("found IS DISTINCT FROM expected")
-    assert wrong.collect() == []
 
 
 def test_a_view_says_what_it_reads():

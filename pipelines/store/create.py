@@ -1,0 +1,107 @@
+"""Creating a store: its tables first, its settings last, so that what has settings is whole."""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+from delta.tables import DeltaTable as DeltaTableBuilder
+
+from pipelines.rocketmq.settings import Settings
+from pipelines.spark_internals.delta_log import is_delta_table
+from pipelines.spark_internals.files import hadoop_path
+from pipelines.store.commit import commit
+from pipelines.store.lock import local_path, under_lock
+from pipelines.store.plan import Plan
+from pipelines.store.small_tables import whole_table_write
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import STORE_SETTINGS, TABLES, Table
+
+# So that any Delta reader opens the tables as they are: delta-rs, DuckDB, Trino.
+PLAIN_DELTA = {
+    "delta.enableDeletionVectors": "false",
+    "delta.columnMapping.mode": "none",
+    "delta.enableRowTracking": "false",
+}
+# Small commits are many, and the one that writes a checkpoint takes two seconds instead of a third of one (Delta's own
+# interval is 10). A reader replays at most so many files of the transaction log, which sixty have not slowed measurably.
+CHECKPOINTS = {"delta.checkpointInterval": "50"}
+
+
+def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store:
+    """Make the tables of a store and record its settings; a creation that was cut short goes on.
+
+    Topics and groups a new store starts with are the caller's (pipelines.store.topics). Raises BadInput for a setting
+    RocketMQ does not know or a value it does not take, and for a directory that is to become a store by a backup.
+    """
+    given = Settings.of(settings or {}).given  # without passwords
+    store.expect_no_backup()
+    make_tables(store)
+    commit(store, partial(_plan_settings, given=given))
+    return store
+
+
+def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
+    """The settings of a new store; nothing where settings have been written before."""
+    if at.number(STORE_SETTINGS) >= 0:
+        return Plan()
+    return Plan((whole_table_write(at, STORE_SETTINGS, sorted(given.items())),))
+
+
+def make_tables(store: Store) -> None:
+    """Make those tables that are not there."""
+    local = local_path(store.uri)
+    if local is not None:
+        with suppress(OSError):  # Delta's own error says more
+            os.makedirs(local, exist_ok=True)  # the lock file lies in it
+    under_lock(store.spark, store.uri, lambda: _make_missing(store, TABLES))
+
+
+def make_table(store: Store, table: Table) -> None:
+    """Make one table where it is not there: of a store that an earlier version made."""
+    if not is_delta_table(store.spark, store.path(table)):
+        under_lock(store.spark, store.uri, lambda: _make_missing(store, (table,)))
+
+
+def _make_missing(store: Store, tables: Sequence[Table]) -> None:
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        missing = [table for table in tables if not is_delta_table(store.spark, store.path(table))]
+        list(pool.map(partial(_make, store), missing))
+
+
+def _make(store: Store, table: Table) -> None:
+    builder = (
+        DeltaTableBuilder.createIfNotExists(store.spark)
+        .location(store.path(table))
+        .comment(table.comment)
+        .addColumns(table.columns)
+        .partitionedBy(*table.partition_by)
+    )
+    properties = {**PLAIN_DELTA, **CHECKPOINTS, **table.properties}
+    if table.statistics:
+        properties["delta.dataSkippingStatsColumns"] = ",".join(table.statistics)
+    for name, value in properties.items():
+        builder = builder.property(name, value)
+    try:
+        _clear_unfinished(store, table)
+        builder.execute()
+    except Exception:
+        # Another run made it just now, the same.
+        if not is_delta_table(store.spark, store.path(table)):
+            raise
+
+
+def _clear_unfinished(store: Store, table: Table) -> None:
+    """Remove the log without a commit that a run leaves that was killed while it made the table: Delta refuses to."""
+    target, files = hadoop_path(store.spark, f"{store.path(table)}/_delta_log")
+    if not files.exists(target):
+        return
+    # Under the lock nobody else makes it; without one, a commit that comes now must survive.
+    is_alone = local_path(store.uri) is not None
+    if not is_alone:
+        for status in files.listStatus(target):
+            if status.isDirectory() or status.getPath().getName().endswith(".tmp"):
+                files.delete(status.getPath(), False)
+    files.delete(target, is_alone)

@@ -1,0 +1,1 @@
+"""Views: what a person asks of the tables, each written once as SQL."""

@@ -1,0 +1,86 @@
+"""The views of the log's rows: `messages`, on which most others are built, and `message_lineage`."""
+
+from collections.abc import Mapping
+
+from pipelines.rocketmq.message_ids import message_id_sql
+from pipelines.rocketmq.times import timestamp_sql
+from pipelines.views.view import View
+from schemas import COMMITLOG
+
+# A name and a value end where the next 0x01 or 0x02 is; pieces without a name or without a value vanish, and
+# of a name that comes twice the last value counts (docs/rocketmq/store.md 1.8).
+_PIECES = r"""
+    filter(split({text}, '\u0002'),
+           piece -> instr(piece, '\u0001') > 1 AND instr(piece, '\u0001') < length(piece))
+"""
+_NAME = r"substring_index({piece}, '\u0001', 1)"
+_VALUE = r"substring({piece}, instr({piece}, '\u0001') + 1)"
+
+
+def properties_sql(text: str) -> str:
+    """SQL for a map<string,string> of the properties stored in the expression `text`."""
+    pieces = _PIECES.format(text=text).strip()
+    name, value = _NAME.format(piece="piece"), _VALUE.format(piece="piece")
+    later = "slice({all}, place + 2, size({all}))".format(all="pieces")
+    # Almost no message has a name twice; only then is every piece compared with those behind it.
+    return f"""
+    transform(array({pieces}), pieces ->
+        IF(size(array_distinct(transform(pieces, piece -> {name}))) = size(pieces),
+           map_from_entries(transform(pieces, piece -> struct({name}, {value}))),
+           map_from_entries(transform(
+               filter(pieces, (piece, place) ->
+                   NOT exists({later}, other -> {_NAME.format(piece="other")} = {name})),
+               piece -> struct({name}, {value})))))[0]
+    """.strip()
+
+
+def _log_columns(replaced: Mapping[str, str]) -> str:
+    return ",\n    ".join(
+        f"{replaced[name]} AS {name}" if name in replaced else name for name in COMMITLOG.columns.names
+    )
+
+
+MESSAGES = View(
+    "messages",
+    "The log's rows as a person reads them: properties as a map, tags, keys, ids and real times.",
+    rf"""
+SELECT
+    {_log_columns({"properties": "properties"})},
+    properties['TAGS'] AS tags,
+    coalesce(filter(split(properties['KEYS'], ' '), word -> word <> ''), array()) AS keys,
+    {message_id_sql("store_host", "physical_offset")} AS message_id,
+    properties['UNIQ_KEY'] AS unique_key,
+    {timestamp_sql("store_timestamp")} AS store_time,
+    {timestamp_sql("born_timestamp")} AS born_time,
+    IF(sys_flag & 1 = 0, try_validate_utf8(CAST(body AS STRING)), NULL) AS body_text
+FROM (
+    SELECT
+    {_log_columns({"properties": properties_sql("log.properties")})}
+    FROM {{commitlog}} AS log
+) AS decoded
+""",
+)
+
+MESSAGE_LINEAGE = View(
+    "message_lineage",
+    "Every row with the first row of its chain: all copies of a message share an origin_offset.",
+    """
+SELECT
+    coalesce(origin_offset, physical_offset) AS origin_offset,
+    physical_offset,
+    source_offset,
+    purpose,
+    claim,
+    topic,
+    queue_id,
+    queue_offset,
+    store_time,
+    """
+    + timestamp_sql("due_ms")
+    + """ AS due_time,
+    reconsume_times,
+    message_id,
+    unique_key
+FROM {messages} AS copies
+""",
+)
