@@ -38,8 +38,8 @@ def main() -> None:
 
     from jobs.consume import Options, consume_as
     from jobs.dispatch import dispatch_store
-    from jobs.job import Run
-    from jobs.session import session
+    from jobs.launch.run import Run
+    from jobs.launch.session import session
     from pipelines.consume.subscriptions import Selection, Subscription, plan_subscribe
     from pipelines.retry.send_back import plan_group
     from pipelines.store.commit import commit

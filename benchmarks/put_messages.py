@@ -19,9 +19,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.job import Run
+from jobs.launch.run import Run
+from jobs.launch.session import session
 from jobs.put_messages import put_input
-from jobs.session import session
 from pipelines.store.commit import commit
 from pipelines.store.store import PLAIN_DELTA, Store
 from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics

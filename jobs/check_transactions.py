@@ -7,7 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.end_transactions import by_answers, state_complaint
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
 from pipelines.log.requests import message_id, read_requests, refuse

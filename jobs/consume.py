@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from jobs.put_messages import put_traces
 from pipelines.consume import allocate
 from pipelines.consume.class_pages import find_class_filter

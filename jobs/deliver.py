@@ -3,7 +3,8 @@
 from functools import partial
 from typing import Any
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.delay.deliver import Stopped, next_due_ms, plan_deliver
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot

@@ -8,7 +8,8 @@ import typer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.log.append_ids import is_put_by
 from pipelines.log.requests import read_requests, refuse, with_rows
 from pipelines.store.topics import HALF_TOPIC

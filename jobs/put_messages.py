@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.end_transactions import run_local_transactions
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.append_ids import TRACE_PREFIX, expect_batch_id, is_put_by
 from pipelines.log.place import off_count

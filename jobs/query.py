@@ -7,8 +7,9 @@ import typer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.job import Run, job, main
-from jobs.output import Output, readable_messages, show
+from jobs.launch.job import job, main
+from jobs.launch.output import Output, readable_messages, show
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer, cut
 from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key

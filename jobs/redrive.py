@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import functions as F
 
-from jobs.job import Run, job, main
-from jobs.output import show
+from jobs.launch.job import job, main
+from jobs.launch.output import show
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked

@@ -8,7 +8,8 @@ from jobs.check_transactions import Checker, Outcomes, check_halves
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
 from jobs.end_transactions import end_from
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from jobs.put_messages import BatchId, ForceClock, Format, OnBad, put_input
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.store.snapshot import Snapshot

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import DataFrame
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.log.requests import read_requests, refuse_missing, refuse_parked, with_rows
 from pipelines.retry.send_back import (

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from jobs.job import Run, job, main
-from jobs.output import Output, terminal
+from jobs.launch.job import job, main
+from jobs.launch.output import Output, terminal
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.store.groups import (
     SubscriptionGroupConfig,

@@ -13,10 +13,11 @@ from rich import box
 from rich.table import Table as TextTable
 from rich.text import Text
 
-from jobs.command_line import EXIT_BROKEN_PROMISE
 from jobs.dispatch import dispatch_store
-from jobs.job import Run, job, main
-from jobs.output import Output, terminal
+from jobs.launch.command_line import EXIT_BROKEN_PROMISE
+from jobs.launch.job import job, main
+from jobs.launch.output import Output, terminal
+from jobs.launch.run import Run
 from jobs.send_back import send_requests
 from pipelines.errors import BadInput
 from pipelines.quality.appends import APPEND_ONLY, PLANNED

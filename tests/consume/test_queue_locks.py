@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.consume import consume_as
-from jobs.job import Run
+from jobs.launch.run import Run
 from pipelines.consume.offsets import (
     Queue,
     Reached,

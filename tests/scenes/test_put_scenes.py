@@ -104,7 +104,7 @@ def test_two_processes_put_at_once_and_both_are_in_the_log(
 
 
 def put_in_thread(store: Store, source: Path, batch_id: str | None = None) -> Callable[[], dict[str, Any]]:
-    from jobs.job import Run
+    from jobs.launch.run import Run
     from jobs.put_messages import put_input
 
     return lambda: put_input(

@@ -13,7 +13,7 @@ import pytest
 import pipelines.store.commit as module
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
-from jobs.job import Run
+from jobs.launch.run import Run
 from jobs.put_messages import put_input
 from pipelines.consume.offsets import Reached, plan_commit, read_offsets
 from pipelines.store.commit import commit
