@@ -12,6 +12,7 @@ from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.topics import (
     SEND_FORBIDDEN,
     TopicConfig,
@@ -71,10 +72,12 @@ def redrive(
         }
     topics = _targets(run, targets)
     redriven = 0
-    more = found > 0
-    while more:
-        result = run.commit(lambda at: plan_redrive(at, rows, topics, run.now_ms, run.run_id)).result
-        redriven, more = redriven + result["redriven"], result["more"]
+    if found:
+        redriven = commit_in_parts(
+            run.commit,
+            lambda at, _: plan_redrive(at, rows, topics, run.now_ms, run.run_id),
+            ("redriven",),
+        )["redriven"]
     return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
 
 

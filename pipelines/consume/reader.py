@@ -51,8 +51,9 @@ from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
-from pipelines.retry.send_back import plan_group_topics
+from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics
 from pipelines.spark_internals.arrow import unweighed
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
@@ -432,15 +433,14 @@ class Reader:
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
-        more = True
-        while more:
-            result = self.run.commit(
-                lambda at: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id)
-            ).result
-            self.counts.sent_back += result["sent_back"]
-            self.counts.dead_lettered += result["dead_lettered"]
-            self.counts.dropped += result["dropped"]
-            more = result["more"]
+        result = commit_in_parts(
+            self.run.commit,
+            lambda at, _: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id),
+            SENT_BACK_COUNTS,
+        )
+        self.counts.sent_back += result["sent_back"]
+        self.counts.dead_lettered += result["dead_lettered"]
+        self.counts.dropped += result["dropped"]
 
     def _record_waiting(
         self,
