@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from jobs.launch.run import Run
 from jobs.launch.session import session
-from jobs.put_messages import put_input
+from jobs.put_messages import PutOptions, put_input
 from pipelines.store.commit import commit
 from pipelines.store.store import PLAIN_DELTA, Store
 from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics
@@ -63,7 +63,7 @@ def new_store(spark: SparkSession, directory: Path) -> Store:
 def put(spark: SparkSession, store: Store, path: Path, batch_id: str, format: str = "parquet") -> float:
     run = Run("put_messages", store.uri, 1_700_000_000_000, quiet=True)
     started = time.monotonic()
-    put_input(run, str(path), format, batch_id=batch_id)
+    put_input(run, PutOptions(str(path), format, batch_id))
     return time.monotonic() - started
 
 

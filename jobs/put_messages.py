@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -46,6 +47,27 @@ OnBad = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class PutOptions:
+    """What is put, and how.
+
+    selector       round_robin, hash, random, or MODULE:NAME
+    compress_over  bytes of a body from which it is compressed; None: never
+    hook           an object with send_message_before and send_message_after
+    """
+
+    path: str
+    format: str = "jsonl"
+    batch_id: str | None = None
+    on_bad: str = "reject"
+    selector: str = "round_robin"
+    compress_over: int | None = None
+    compression: Codec = Codec.zlib
+    split_batches: bool = False
+    hook: Any = None
+    force_clock: bool = False
+
+
 @job
 def put_messages(
     run: Run,
@@ -85,20 +107,19 @@ def put_messages(
     """Accept messages into the log."""
     expect_batch_id(batch_id)
     execute = load_function("--local-transaction", local_transaction) if local_transaction else None
-    told = load_hook(hook)
-    counts = put_input(
-        run,
-        input_,
-        format_,
-        batch_id,
-        on_bad,
-        selector,
-        compress_over,
-        split_batches,
-        compression,
-        told,
-        force_clock,
+    options = PutOptions(
+        path=input_,
+        format=format_,
+        batch_id=batch_id,
+        on_bad=on_bad,
+        selector=selector,
+        compress_over=compress_over,
+        compression=compression,
+        split_batches=split_batches,
+        hook=load_hook(hook),
+        force_clock=force_clock,
     )
+    counts = put_input(run, options)
     if trace:
         _trace(run, counts["batch_id"])
     if execute is not None:
@@ -107,21 +128,10 @@ def put_messages(
     return {name: count for name, count in counts.items() if name != "batch_id"}
 
 
-def put_input(
-    run: Run,
-    path: str,
-    format: str = "jsonl",
-    batch_id: str | None = None,
-    on_bad: str = "reject",
-    selector: str = "round_robin",
-    compress_over: int | None = None,
-    split_batches: bool = False,
-    compression: Codec = Codec.zlib,
-    hook: Any = None,
-    force_clock: bool = False,
-) -> dict[str, Any]:
+def put_input(run: Run, options: PutOptions) -> dict[str, Any]:
     """Put an input into the run's store; the counts of put_messages."""
-    _expect_one_of("--on-bad", on_bad, ("reject", "quarantine"))
+    _expect_one_of("--on-bad", options.on_bad, ("reject", "quarantine"))
+    selector = options.selector
     python_selector = selector not in ("round_robin", "hash")
     select = None
     if python_selector and selector != "random":
@@ -131,14 +141,21 @@ def put_input(
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
     at = store.snapshot()
     at.will_write(COMMITLOG)
-    if not force_clock:
+    if not options.force_clock:
         _expect_clock_near(run, at)
-    source = freeze(run.spark, path, format)
+    source = freeze(run.spark, options.path, options.format)
     topics = read_topics(at)
     rules = AcceptRules(
-        store.settings, run.now_ms, topics, compress_over, compression, selector == "hash", python_selector
+        store.settings,
+        run.now_ms,
+        topics,
+        options.compress_over,
+        options.compression,
+        selector == "hash",
+        python_selector,
     )
-    put = Put(run.spark, source, batch_id or source.digest, store.settings, topics, rules, split_batches)
+    batch_id, has_own_id = options.batch_id or source.digest, options.batch_id is not None
+    put = Put(run.spark, source, batch_id, store.settings, topics, rules, options.split_batches)
     staging = f"{store.path_of('_staging')}/{run.run_id}"
     try:
         with ThreadPoolExecutor(1) as beside, run.progress("counting", None, "rows"):
@@ -157,12 +174,12 @@ def put_input(
                     put.arrange(staging, python_selector, select)
                 put.rules = rules
                 _count(put)
-        if put.bad_rows and on_bad == "reject":
+        if put.bad_rows and options.on_bad == "reject":
             raise BadInput(_refusal(put))
         now = store.snapshot()
         if now.number(COMMITLOG) == at.number(COMMITLOG):
-            return _put_counted(run, put, at, before.result(), batch_id is not None, hook)
-        return _put_counted(run, put, now, appended(now, put.batch_id), batch_id is not None, hook)
+            return _put_counted(run, put, at, before.result(), has_own_id, options.hook)
+        return _put_counted(run, put, now, appended(now, put.batch_id), has_own_id, options.hook)
     finally:
         if put.source.is_staged:
             store.remove(staging)
@@ -312,7 +329,7 @@ def put_traces(run: Run, traces: DataFrame, batch_id: str) -> None:
     try:
         traces.write.mode("overwrite").parquet(written)
         # What is told of has been done at this clock.
-        put_input(run, written, "parquet", batch_id, force_clock=True)
+        put_input(run, PutOptions(written, "parquet", batch_id, force_clock=True))
     finally:
         run.store.remove(written)
 

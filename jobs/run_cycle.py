@@ -10,7 +10,7 @@ from jobs.dispatch import dispatch_store
 from jobs.end_transactions import end_from
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
-from jobs.put_messages import BatchId, ForceClock, Format, OnBad, put_input
+from jobs.put_messages import BatchId, ForceClock, Format, OnBad, PutOptions, put_input
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
@@ -44,7 +44,9 @@ def run_cycle(
     expect_batch_id(batch_id)
     counts: dict[str, Any] = {}
     if input_ is not None:
-        counts["put_messages"] = put_input(run, input_, format_, batch_id, on_bad, force_clock=force_clock)
+        counts["put_messages"] = put_input(
+            run, PutOptions(input_, format_, batch_id, on_bad, force_clock=force_clock)
+        )
         put = counts["put_messages"]
         put.pop("batch_id")
         run.say(

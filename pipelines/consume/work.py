@@ -1,4 +1,4 @@
-"""What reading as a group needs of the job run it is part of."""
+"""What long work, such as reading as a group, needs of the job run it is part of."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -15,12 +15,15 @@ class Work(Protocol):
     """A job run: its store, its clock, its commits, and whom it tells.
 
     run_id  another for each job run
+    wrote   whether it has written anything
     now_ms  the clock, epoch milliseconds; read again for each plan
     say     a line for the person who watches
     warn    a line about something that may have been lost, also where nobody watches
+    is_interruption  whether a failure is what became of a Ctrl-C
     """
 
     run_id: str
+    wrote: bool
 
     @property
     def spark(self) -> SparkSession: ...
@@ -36,3 +39,5 @@ class Work(Protocol):
     def say(self, text: str) -> None: ...
 
     def warn(self, text: str) -> None: ...
+
+    def is_interruption(self, failure: BaseException) -> bool: ...
