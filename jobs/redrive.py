@@ -111,7 +111,10 @@ def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
     targets = {name: topics[name] for name in names & set(topics)} | {config.topic: config for config in made}
     for config in targets.values():
         if not config.is_writable:
-            raise BadInput(f"topic {config.topic} is not writable (perm {config.perm})")
+            raise BadInput(
+                f"topic {config.topic} is not writable (perm {config.perm}); `topics update {config.topic} --perm RW` "
+                "allows it, or name another with --to-topic"
+            )
         if config.write_queue_nums < 1:
             raise BadInput(no_queues_complaint(config))
     if made:

@@ -49,7 +49,8 @@ def _listener(options: Options) -> Listener:
     takes_single_calls = options.orderly or options.batch_size > 1 or options.hook is not None
     if takes_a_dataframe(listener.call) and takes_single_calls:
         raise BadInput(
-            "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it"
+            "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it: "
+            "leave them out, or give a listener for single messages"
         )
     return listener
 

@@ -83,15 +83,19 @@ class Options:
             raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
         if self.offsets_file is not None and not self.is_broadcasting:
             raise BadInput(
-                "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's"
+                "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's: leave it out, or "
+                "say --model broadcasting"
             )
         if (self.from_ == From.timestamp) != (self.timestamp is not None):
             raise BadInput("--from timestamp and --timestamp MS go together; give both or neither")
         if self.is_broadcasting and self.orderly:
-            raise BadInput("--orderly is for clustering; a broadcasting client reads its queues on its own")
+            raise BadInput(
+                "--orderly is for clustering; a broadcasting client reads its queues on its own: leave out one of the two"
+            )
         if self.clients and self.client_id is not None and self.client_id not in self.clients:
             raise BadInput(
-                f"--client-id {self.client_id} is none of --clients {', '.join(self.clients)}; it would own no queue"
+                f"--client-id {self.client_id} is none of --clients {', '.join(self.clients)}; it would own no "
+                "queue: name one of them"
             )
         if self.trace and self.topic == TRACE_TOPIC:
             raise BadInput(f"--trace of {TRACE_TOPIC} would trace itself; read it without")
