@@ -36,10 +36,11 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=2_000_000)
     asked = options.parse_args()
 
-    from jobs.consume import Options, consume_as
+    from jobs.consume import consume_as
     from jobs.dispatch import dispatch_store
-    from jobs.job import Run
-    from jobs.session import session
+    from jobs.launch.run import Run
+    from jobs.launch.session import session
+    from pipelines.consume.options import Options
     from pipelines.consume.subscriptions import Selection, Subscription, plan_subscribe
     from pipelines.retry.send_back import plan_group
     from pipelines.store.commit import commit
@@ -85,8 +86,8 @@ def main() -> None:
             commit(store, lambda at: plan_subscribe(at, Subscription(group, "topic-00", kind, expression)))
 
             def work() -> None:
-                asked = Options(group, "topic-00", f"bench_listener:{listener}", batch_size=batch_size)
-                result = consume_as(run(), asked)
+                how = Options(group, "topic-00", f"bench_listener:{listener}", batch_size=batch_size)
+                result = consume_as(run(), how)
                 if (result["consumed"] != consumed and consumed is not None) or not result["consumed"]:
                     raise AssertionError(f"{consumed} were to be consumed: {result}")
 

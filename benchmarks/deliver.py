@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
-from jobs.job import Run
-from jobs.session import session
+from jobs.launch.run import Run
+from jobs.launch.session import session
 from pipelines.store.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

@@ -241,7 +241,7 @@ def main() -> None:
     options.add_argument("--messages", type=int, default=2_000_000)
     options.add_argument("--dispatches", type=int, default=100)
     asked = options.parse_args()
-    from jobs.session import session
+    from jobs.launch.session import session
     from pipelines.store.create import make_store
     from pipelines.store.store import Store
 

@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
-    from jobs.session import session
+    from jobs.launch.session import session
     from pipelines.broker_files.broker_log import BrokerLog
     from pipelines.broker_files.directory import BrokerDirectory
     from pipelines.broker_files.import_log import read_rows, waits
@@ -178,7 +178,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
 
 def run_import(store: Path, broker: Path, messages: int) -> None:
     from jobs.import_store import import_store
-    from jobs.job import main as run_job
+    from jobs.launch.job import main as run_job
 
     result = store.parent / f"{store.name}.json"
     arguments = ["--store", str(store), "--from", str(broker), "--quiet", "--result-path", str(result)]

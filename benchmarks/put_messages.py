@@ -19,9 +19,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jobs.job import Run
-from jobs.put_messages import PutOptions, put_input
-from jobs.session import session
+from jobs.launch.run import Run
+from jobs.launch.session import session
+from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.store.commit import commit
 from pipelines.store.create import PLAIN_DELTA, make_store
 from pipelines.store.store import Store
@@ -64,7 +64,7 @@ def new_store(spark: SparkSession, directory: Path) -> Store:
 def put(spark: SparkSession, store: Store, path: Path, batch_id: str, format: str = "parquet") -> float:
     run = Run("put_messages", store.uri, 1_700_000_000_000, quiet=True)
     started = time.monotonic()
-    put_input(run, str(path), PutOptions(format, batch_id))
+    put_input(run, PutOptions(str(path), format, batch_id))
     return time.monotonic() - started
 
 

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.store.backup import Backup
 from schemas import TABLES
 

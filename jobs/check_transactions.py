@@ -7,12 +7,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from jobs.end_transactions import by_answers, state_complaint
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
 from pipelines.log.requests import read_requests, refuse
 from pipelines.rocketmq.message_ids import message_id
 from pipelines.rocketmq.properties import property_value
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.transaction.check import answers, plan_check
 from pipelines.transaction.halves import CHECK
 from schemas import COMMITLOG
@@ -47,16 +49,11 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
         raise BadInput("give either --checker MODULE:NAME or --outcomes PATH: who is to be asked?")
     check = load_function("--checker", checker) if checker is not None else None
     said = None if outcomes is None else _outcomes(run, outcomes)
-    checked = discarded = 0
     last_append = run.store.snapshot().number(COMMITLOG)
-    more = True
-    while more:
-        result = run.commit(lambda at: plan_check(at, run.now_ms, run.run_id)).result
-        checked, discarded, more = (
-            checked + result["checked"],
-            discarded + result["discarded"],
-            result["more"],
-        )
+    result = commit_in_parts(
+        run.commit, lambda at, _: plan_check(at, run.now_ms, run.run_id), ("checked", "discarded")
+    )
+    checked = result["checked"]
     ended = {"committed": 0, "rolled_back": 0, "refused": 0}
     if checked:
         asked = (
@@ -77,7 +74,7 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
         "committed": ended["committed"],
         "rolled_back": ended["rolled_back"],
         "unknown": checked - ended["committed"] - ended["rolled_back"],
-        "discarded": discarded,
+        "discarded": result["discarded"],
     }
 
 

@@ -1,41 +1,15 @@
 """Read as a consumer group: hand messages to a listener, send failures back, record progress."""
 
-import dataclasses
-import json
-import time
-from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
-from jobs.put_messages import put_traces
-from pipelines.consume import allocate
-from pipelines.consume.class_pages import find_class_filter
-from pipelines.consume.held_queues import HeldQueues
-from pipelines.consume.listening import Listener, takes_a_dataframe
-from pipelines.consume.offsets import Queue
-from pipelines.consume.reader import Counts, From, Model, Options, Reader, ReadFrom
-from pipelines.consume.subscriptions import (
-    CLASS,
-    TAG,
-    Selection,
-    Subscription,
-    expect_subscription,
-    plan_subscribe,
-    read_subscriptions,
-)
-from pipelines.errors import BadInput
-from pipelines.filter.class_filters import ClassFilter
-from pipelines.log.python_code import load_function, load_hook
-from pipelines.reports.queues import expect_topic
-from pipelines.retry.send_back import plan_group
-from pipelines.rocketmq.names import TRACE_TOPIC, retry_topic
-from pipelines.store.groups import SubscriptionGroupConfig, read_groups
-from pipelines.store.head import read_head
-from pipelines.store.topics import read_topics
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
+from pipelines.consume.group_run import read_as_group
+from pipelines.consume.options import From, Model, Options, ReadFrom, configured_queues, rooms_of
+from pipelines.produce.put_traces import put_traces
 
 
 @job
@@ -119,234 +93,42 @@ def consume(
     ] = False,
 ) -> dict[str, Any]:
     """Hand messages to a listener as a consumer group."""
-    named = [name.strip() for name in (clients or "").split(",") if name.strip()]
-    return consume_as(
-        run,
-        Options(
-            group, topic, listener, filter_type, filter_, model, client_id, named, strategy, _rooms(rooms),
-            _config(config), from_, timestamp, max_messages, max_bytes, max_seconds, batch_size, orderly,
-            consume_timeout, max_reconsume_times, hook, offsets_file, read_from, trace,
-        ),
-    )  # fmt: skip
-
-
-def consume_as(run: Run, asked: Options) -> dict[str, Any]:
-    """Read as a group; the counts of consume."""
-    _expect_sense(asked)
-    listener = Listener(
-        load_function("--listener", asked.listener),
-        asked.group,
-        asked.batch_size,
-        asked.consume_timeout * 60,
-        load_hook(asked.hook),
+    options = Options(
+        group=group,
+        topic=topic,
+        listener=listener,
+        filter_type=filter_type,
+        filter=filter_,
+        model=model,
+        client_id=client_id,
+        clients=tuple(name.strip() for name in (clients or "").split(",") if name.strip()),
+        strategy=strategy,
+        rooms=rooms_of(rooms),
+        config=configured_queues(config),
+        from_=from_,
+        timestamp=timestamp,
+        max_messages=max_messages,
+        max_bytes=max_bytes,
+        max_seconds=max_seconds,
+        batch_size=batch_size,
+        orderly=orderly,
+        consume_timeout=consume_timeout,
+        max_reconsume_times=max_reconsume_times,
+        hook=hook,
+        offsets_file=offsets_file,
+        read_from=read_from,
+        trace=trace,
     )
-    if takes_a_dataframe(listener.call) and (asked.orderly or asked.batch_size > 1 or asked.hook is not None):
-        raise BadInput(
-            "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it"
-        )
-    group = _group(run, asked)
-    counts = Counts()
-    began = time.monotonic()
-    readers = []
-    for subscription in _subscriptions(run, asked):
-        selection = Selection(subscription, retry_topic(asked.group))
-        class_filter = _class_filter(run, subscription)
-        for client_id, queues in _shares(run, asked, subscription.topic):
-            readers.append(
-                Reader(
-                    run,
-                    asked,
-                    group,
-                    listener,
-                    selection,
-                    class_filter,
-                    client_id,
-                    queues,
-                    counts,
-                    began,
-                    partial(put_traces, run),
-                )
-            )
-    left = 0
-    if asked.reads_alone:
-        left = _read_alone(run, asked.group, readers)
-    else:
-        for reader in readers:
-            reader.read()
-    result = {"group": asked.group, **counts.result(), "queues_left": left}
+    return consume_as(run, options)
+
+
+def consume_as(run: Run, options: Options) -> dict[str, Any]:
+    """Read as a group; the counts of consume."""
+    counts, queues_left = read_as_group(run, options, partial(put_traces, run))
+    result = {"group": options.group, **counts.result(), "queues_left": queues_left}
     for error, times in result["errors"].items():
         run.say(f"{times:,} failed: {error}")
     return result
-
-
-def _read_alone(run: Run, group: str, readers: Sequence[Reader]) -> int:
-    """Read queues that no other run of the group reads meanwhile; how many are left to such runs."""
-    held = HeldQueues(run, group)
-    waiting = {queue for reader in readers for queue in reader.stand(run.store.snapshot()).waiting}
-    if waiting:
-        held.lock(waiting)
-    try:
-        for reader in readers:
-            reader.read(held)
-    except BaseException as failure:
-        if run.is_interruption(failure):
-            held.keep()  # Spark may still be ending what reads
-        else:
-            held.unlock()
-        raise
-    held.unlock()
-    return len(held.left)
-
-
-def _expect_sense(asked: Options) -> None:
-    """Raises BadInput for options that do not go together."""
-    if asked.is_broadcasting and asked.client_id is None:
-        raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
-    if asked.offsets_file is not None and not asked.is_broadcasting:
-        raise BadInput(
-            "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's"
-        )
-    if (asked.from_ == From.timestamp) != (asked.timestamp is not None):
-        raise BadInput("--from timestamp and --timestamp MS go together; give both or neither")
-    if asked.is_broadcasting and asked.orderly:
-        raise BadInput("--orderly is for clustering; a broadcasting client reads its queues on its own")
-    if asked.clients and asked.client_id is not None and asked.client_id not in asked.clients:
-        raise BadInput(
-            f"--client-id {asked.client_id} is none of --clients {', '.join(asked.clients)}; it would own no queue"
-        )
-    if asked.trace and asked.topic == TRACE_TOPIC:
-        raise BadInput(f"--trace of {TRACE_TOPIC} would trace itself; read it without")
-    if asked.filter_type is not None and asked.filter is None:
-        raise BadInput(f"--filter-type {asked.filter_type} needs --filter")
-
-
-def _rooms(text: str | None) -> list[str] | dict[str, str] | None:
-    """--rooms: names, or the room of each name."""
-    if text is None:
-        return None
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not any("=" in word for word in words):
-        return words
-    pairs = [word.partition("=") for word in words]
-    wrong = next((name for name, equals, room in pairs if not (name and equals and room)), None)
-    if wrong is not None:
-        raise BadInput(
-            f"--rooms is {text!r}; expected rooms A,B or the room of each name, NAME=ROOM,NAME=ROOM"
-        )
-    return {name: room for name, _, room in pairs}
-
-
-def _config(path: str | None) -> dict[str, list[str]] | None:
-    """--config: the queues of each client."""
-    if path is None:
-        return None
-    try:
-        given = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as failure:
-        raise BadInput(f"--config {path} cannot be read: {failure}") from failure
-    is_config = isinstance(given, dict) and all(
-        isinstance(queues, list) and all(isinstance(queue, str) for queue in queues)
-        for queues in given.values()
-    )
-    if not is_config:
-        raise BadInput(f'--config {path}: expected the queues of each client, {{"client": ["broker:0", …]}}')
-    return dict(given)
-
-
-def _class_filter(run: Run, one: Subscription) -> ClassFilter | None:
-    if one.expression_type != CLASS:
-        return None
-    return find_class_filter(run.store.snapshot(), one.group, one.topic, one.expression)
-
-
-def _group(run: Run, asked: Options) -> SubscriptionGroupConfig:
-    groups = read_groups(run.store.snapshot())
-    if asked.group not in groups:
-        run.commit(lambda at: plan_group(at, asked.group))
-        groups = read_groups(run.store.snapshot())
-    group = groups[asked.group]
-    if not group.consume_enable:
-        raise BadInput(
-            f"group {asked.group} may not consume; `topics update-group {asked.group} --consume-enable` allows it"
-        )
-    if asked.is_broadcasting and not group.consume_broadcast_enable:
-        raise BadInput(
-            f"group {asked.group} may not broadcast; `topics update-group {asked.group} --broadcast-enable` allows it"
-        )
-    limit = asked.max_reconsume_times
-    return group if limit is None else dataclasses.replace(group, retry_max_times=limit)
-
-
-def _subscriptions(run: Run, asked: Options) -> list[Subscription]:
-    """What the run reads: what the command says, recorded as the group's, or what is recorded."""
-    at = run.store.snapshot()
-    known = [one for one in read_subscriptions(at) if one.group == asked.group]
-    if asked.topic is None:
-        if asked.filter is not None:
-            raise BadInput("--filter needs --topic: what it selects from")
-        if not known:
-            raise BadInput(
-                f"group {asked.group} has subscribed nothing; give --topic, or run `subscribe` first"
-            )
-        return known
-    expect_topic(at, asked.topic)
-    found = next((one for one in known if one.topic == asked.topic), None)
-    if asked.filter is None and found is not None:
-        return [found]
-    filter_type = (asked.filter_type or TAG).upper()
-    expression = "*" if asked.filter is None else asked.filter
-    made = Subscription(asked.group, asked.topic, filter_type, expression, run.now_ms)
-    expect_subscription(made, run.store.settings)
-    _class_filter(run, made)  # refused before it is recorded
-    run.commit(lambda at: plan_subscribe(at, made))
-    return [made]
-
-
-def _shares(run: Run, asked: Options, topic: str) -> list[tuple[str, list[Queue]]]:
-    """Whose turn it is, and with which queues: (client id of the offsets, queues)."""
-    at = run.store.snapshot()
-    topics = read_topics(at)
-    if topic not in topics:
-        run.say(
-            f"topic {topic} has no configuration (it was deleted, or imported without topics.json), so nothing of it is "
-            f"read; `commitlake topics create {topic}` makes its queues readable again"
-        )
-    queues = [
-        (topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)
-    ]
-    retry = retry_topic(asked.group)
-    if asked.is_broadcasting:
-        assert asked.client_id is not None, "expected by _expect_sense"
-        return [(asked.client_id, queues)]
-    # Retries may lie in more queues than the topic is configured to have: of an imported broker, or of a group whose
-    # retry queues were raised while its retry topic kept the old number.
-    used = [queue_id for name, queue_id in read_head(at).next_queue_offsets if name == retry]
-    configured = topics[retry].read_queue_nums if retry in topics else 0
-    retries = [(retry, queue_id) for queue_id in range(max([configured, *(used_id + 1 for used_id in used)]))]
-    if not asked.clients:
-        return [("", queues + retries)]
-    broker = run.store.settings["brokerName"]
-    shares: dict[str, list[Queue]] = {client: [] for client in sorted(asked.clients)}
-    for name, of_topic in ((topic, queues), (retry, retries)):
-        if of_topic:
-            texts = [f"{broker}:{queue_id}" for _, queue_id in of_topic]
-            # Configured queues are the topic's; how a configured client shares retries is not said anywhere.
-            is_retry = name == retry
-            strategy = "AVG" if is_retry and asked.strategy == "CONFIG" else asked.strategy
-            allocation = allocate(strategy, texts, list(asked.clients), name, asked.rooms, asked.config)
-            for client, owned in allocation.items():
-                _expect_queues(client, owned, texts)
-                shares[client] += [(name, int(text.rpartition(":")[2])) for text in owned]
-    reading = shares if asked.client_id is None else {asked.client_id: shares[asked.client_id]}
-    return [("", owned) for owned in reading.values() if owned]
-
-
-def _expect_queues(client: str, owned: Sequence[str], queues: Sequence[str]) -> None:
-    other = next((queue for queue in owned if queue not in queues), None)
-    if other is not None:
-        raise BadInput(
-            f"--config gives {client} the queue {other}; the topic has {queues[0]} to {queues[-1]}"
-        )
 
 
 if __name__ == "__main__":

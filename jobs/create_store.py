@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings, read_broker_conf
 from pipelines.store.create import make_store, make_tables

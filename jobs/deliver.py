@@ -1,12 +1,11 @@
 """Bring delayed and timed messages back to their topics when they are due."""
 
-from functools import partial
 from typing import Any
 
-from jobs.job import Run, job, main
-from pipelines.delay.deliver import Stopped, next_due_ms, plan_deliver
-from pipelines.store.plan import Plan
-from pipelines.store.snapshot import Snapshot
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
+from pipelines.delay.deliver import next_due_ms, plan_deliver
+from pipelines.store.commit_in_parts import commit_in_parts
 
 
 @job
@@ -17,29 +16,19 @@ def deliver(run: Run) -> dict[str, Any]:
 
 def deliver_due(run: Run) -> dict[str, Any]:
     """Deliver all that is due in the run's store; the counts of deliver."""
-
-    def plan(at: Snapshot, after: Stopped | None) -> Plan:
-        return plan_deliver(at, run.now_ms, run.run_id, after)
-
-    delivered = skipped = hops = 0
-    after = None
     with run.progress("delivering", None) as advance:
-        while True:
-            result = run.commit(partial(plan, after=after)).result
-            delivered, skipped, hops = (
-                delivered + result["delivered"],
-                skipped + result["skipped"],
-                hops + result["hops"],
-            )
-            advance(result["delivered"] + result["hops"])
-            after = result["stopped"]
-            if after is None:
-                break
-    if hops:
-        run.say(f"{hops:,} messages went on to the next level of their list")
+        result = commit_in_parts(
+            run.commit,
+            lambda at, stopped: plan_deliver(at, run.now_ms, run.run_id, stopped),
+            ("delivered", "skipped", "hops"),
+            left="stopped",
+            after_each=lambda part: advance(part["delivered"] + part["hops"]),
+        )
+    if result["hops"]:
+        run.say(f"{result['hops']:,} messages went on to the next level of their list")
     return {
-        "delivered": delivered,
-        "skipped": skipped,
+        "delivered": result["delivered"],
+        "skipped": result["skipped"],
         "next_due_ms": next_due_ms(run.store.snapshot(), run.now_ms),
     }
 

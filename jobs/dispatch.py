@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.dispatch.runs import FAN_IN, plan_merge
 from pipelines.errors import TableMissing

@@ -11,9 +11,11 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import EXIT_FAILED, Run, job_for_any_store, main
-from jobs.output import Output, terminal
-from jobs.session import PROJECT, SETTINGS_FILE, read_settings
+from jobs.launch.command_line import EXIT_FAILED
+from jobs.launch.job import job_for_any_store, main
+from jobs.launch.output import Output, terminal
+from jobs.launch.run import Run
+from jobs.launch.session import PROJECT, SETTINGS_FILE, read_settings
 from pipelines.errors import StoreError
 from pipelines.health.check import Check, Verdict, bad, looked_at, ok
 from pipelines.health.machine import SET_UP, machine_looks

@@ -8,10 +8,12 @@ import typer
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.log.append_ids import is_put_by
 from pipelines.log.requests import read_requests, refuse, with_rows
-from pipelines.rocketmq.names import HALF_TOPIC
+from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.topics import HALF_TOPIC
 from pipelines.transaction.check import answers
 from pipelines.transaction.end import REQUEST_COLUMNS, plan_end
 from pipelines.transaction.halves import settling_claims
@@ -63,15 +65,15 @@ def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:
     requests  what with_rows needs, and `state`, `producer_group`, `asked_queue_offset`, `from_check`
     """
     found = with_rows(run.store.snapshot(), requests)
-    committed = rolled_back = 0
-    while True:
-        result = run.commit(lambda at: plan_end(at, found, run.now_ms, run.run_id)).result
-        committed, rolled_back = committed + result["committed"], rolled_back + result["rolled_back"]
-        if not result["more"]:
-            break
+    # What is refused is found again by each part: the last one's count is the number.
+    result = commit_in_parts(
+        run.commit,
+        lambda at, _: plan_end(at, found, run.now_ms, run.run_id),
+        ("committed", "rolled_back"),
+    )
     for reason in result["reasons"]:
         run.say(f"refused: {reason}")
-    return {"committed": committed, "rolled_back": rolled_back, "refused": result["refused"]}
+    return {name: result[name] for name in ("committed", "rolled_back", "refused")}
 
 
 def by_answers(run: Run, answered: pa.Table, from_check: bool) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.dispatch.runs import mergeable, plan_merge, runs_of
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.upkeep import pack, vacuum

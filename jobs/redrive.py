@@ -6,12 +6,14 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import functions as F
 
-from jobs.job import Run, job, main
-from jobs.output import show
+from jobs.launch.job import job, main
+from jobs.launch.output import show
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
 from pipelines.rocketmq.names import SEND_FORBIDDEN, topic_name_complaint
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.topics import (
     TopicConfig,
     default_topic,
@@ -69,10 +71,12 @@ def redrive(
         }
     topics = _targets(run, targets)
     redriven = 0
-    more = found > 0
-    while more:
-        result = run.commit(lambda at: plan_redrive(at, rows, topics, run.now_ms, run.run_id)).result
-        redriven, more = redriven + result["redriven"], result["more"]
+    if found:
+        redriven = commit_in_parts(
+            run.commit,
+            lambda at, _: plan_redrive(at, rows, topics, run.now_ms, run.run_id),
+            ("redriven",),
+        )["redriven"]
     return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
 
 
@@ -106,7 +110,10 @@ def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
     targets = {name: topics[name] for name in names & set(topics)} | {config.topic: config for config in made}
     for config in targets.values():
         if not config.is_writable:
-            raise BadInput(f"topic {config.topic} is not writable (perm {config.perm})")
+            raise BadInput(
+                f"topic {config.topic} is not writable (perm {config.perm}); `topics update {config.topic} --perm RW` "
+                "allows it, or name another with --to-topic"
+            )
         if config.write_queue_nums < 1:
             raise BadInput(no_queues_complaint(config))
     if made:

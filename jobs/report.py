@@ -7,8 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, first_line, job, main
-from jobs.live_page import LivePage
+from jobs.launch.failures import first_line
+from jobs.launch.job import job, main
+from jobs.launch.live_page import LivePage
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.reports.page.overview import overview
 from pipelines.reports.page.render import render

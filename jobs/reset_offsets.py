@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.consume.offsets import Queue, plan_reset, read_offsets
 from pipelines.errors import BadInput
 from pipelines.reports.offset_by_time import offset_by_time

@@ -8,9 +8,11 @@ from jobs.check_transactions import Checker, Outcomes, check_halves
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
 from jobs.end_transactions import end_from
-from jobs.job import Run, job, main
-from jobs.put_messages import BatchId, ForceClock, Format, OnBad, PutOptions, put_input
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
+from jobs.put_messages import BatchId, ForceClock, Format, OnBad, expect_clock_near
 from pipelines.log.append_ids import expect_batch_id
+from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -43,9 +45,9 @@ def run_cycle(
     expect_batch_id(batch_id)
     counts: dict[str, Any] = {}
     if input_ is not None:
-        counts["put_messages"] = put_input(
-            run, input_, PutOptions(format_, batch_id, on_bad, force_clock=force_clock)
-        )
+        if not force_clock:
+            expect_clock_near(run)
+        counts["put_messages"] = put_input(run, PutOptions(input_, format_, batch_id, on_bad))
         put = counts["put_messages"]
         put.pop("batch_id")
         run.say(

@@ -5,16 +5,19 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import DataFrame
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.log.requests import read_requests, refuse_missing, refuse_parked, with_rows
 from pipelines.retry.send_back import (
     REQUEST_COLUMNS,
+    SENT_BACK_COUNTS,
     failures_of,
     plan_group,
     plan_group_topics,
     plan_send_back,
 )
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.groups import read_groups
 
 
@@ -58,14 +61,12 @@ def send_requests(
     asked = failures.count()
     if asked and config.retry_queue_nums > 0:
         run.commit(lambda at: plan_group_topics(at, config))
-    counts = {"sent_back": 0, "dead_lettered": 0, "dropped": 0}
-    more = True
-    while more:
-        result = run.commit(
-            lambda at: plan_send_back(at, failures, config, run.now_ms, batch_id or run.run_id)
-        ).result
-        counts = {name: count + result[name] for name, count in counts.items()}
-        more = result["more"]
+    result = commit_in_parts(
+        run.commit,
+        lambda at, _: plan_send_back(at, failures, config, run.now_ms, batch_id or run.run_id),
+        SENT_BACK_COUNTS,
+    )
+    counts = {name: result[name] for name in SENT_BACK_COUNTS}
     if counts["dropped"]:
         run.say(f"{counts['dropped']:,} messages dropped: group {group} has no retry queues")
     return {**counts, "already": asked - sum(counts.values())}

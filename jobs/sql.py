@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
-from jobs.output import SqlOutput, show
+from jobs.launch.job import job, main
+from jobs.launch.output import SqlOutput, show
+from jobs.launch.run import Run
 from pipelines.reports.read_only_sql import FAULTS_OF_A_QUERY, expect_query, fault, query_rows
 from pipelines.store.past import PastTables, epoch_ms
 from pipelines.views.read import Readable

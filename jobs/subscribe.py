@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.job import Run, job, main
+from jobs.launch.job import job, main
+from jobs.launch.run import Run
 from pipelines.consume.class_pages import find_class_filter, plan_upload
 from pipelines.consume.subscriptions import CLASS, TAG, Subscription, expect_subscription, plan_subscribe
 from pipelines.errors import BadInput

@@ -1,18 +1,16 @@
 """Create, update, delete and list topics and consumer groups."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from jobs.job import Run, job, main
-from jobs.output import Output, terminal
+from jobs.launch.job import job, main
+from jobs.launch.listings import list_groups, list_topics
+from jobs.launch.output import Output
+from jobs.launch.run import Run
 from pipelines.errors import BadInput
-from pipelines.rocketmq.names import is_system_topic
 from pipelines.store.groups import (
     SubscriptionGroupConfig,
     plan_create_group,
@@ -26,7 +24,6 @@ from pipelines.store.topics import (
     TopicConfig,
     altered_attributes,
     permission,
-    permission_letters,
     plan_create_topic,
     plan_delete_topic,
     plan_update_topic,
@@ -104,9 +101,11 @@ def topics(
     changes_topic = bool(topic_changes or attributes)
     _check_arguments(action, name, changes_topic, bool(group_changes))
     if action == Action.list:
-        return _list_topics(run, output)
+        listed = read_topics(run.store.snapshot()).values()
+        return {"topics": list_topics(listed, run.store.settings, output, run.quiet)}
     if action == Action.list_groups:
-        return _list_groups(run, output)
+        groups = read_groups(run.store.snapshot()).values()
+        return {"topics": list_groups(groups, output, run.quiet)}
     committed = run.commit(_planner(action, name or "", topic_changes, attributes or [], group_changes))
     if not committed.wrote:
         is_gone = action in (Action.delete, Action.delete_group)
@@ -155,67 +154,6 @@ def _check_arguments(action: Action, name: str | None, changes_topic: bool, chan
         raise BadInput(
             f"update-group changes nothing of {name}; name what to change ({_flags(GROUP_OPTIONS)})"
         )
-
-
-def _list_topics(run: Run, output: Output) -> dict[str, Any]:
-    settings = run.store.settings
-    configs = read_topics(run.store.snapshot()).values()
-    # The user's own first: a new store has a dozen of its own.
-    ordered = sorted(configs, key=lambda config: (is_system_topic(config.topic, settings), config.topic))
-    heading = ("topic", "read", "write", "perm", "order", "attributes", "own")
-    lines = [
-        (
-            config.topic,
-            str(config.read_queue_nums),
-            str(config.write_queue_nums),
-            permission_letters(config.perm),
-            "yes" if config.order else "",
-            ", ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())),
-            "yes" if is_system_topic(config.topic, settings) else "",
-        )
-        for config in ordered
-    ]
-    _print(run, output, heading, lines, [asdict(config) for config in ordered])
-    return {"topics": len(ordered)}
-
-
-def _list_groups(run: Run, output: Output) -> dict[str, Any]:
-    ordered = sorted(read_groups(run.store.snapshot()).values(), key=lambda config: config.group)
-    heading = ("group", "retry queues", "retries", "may read", "broadcast", "orderly", "timeout")
-    lines = [
-        (
-            config.group,
-            str(config.retry_queue_nums),
-            str(config.retry_max_times),
-            "yes" if config.consume_enable else "no",
-            "yes" if config.consume_broadcast_enable else "no",
-            "yes" if config.consume_message_orderly else "",
-            f"{config.consume_timeout_minute} min",
-        )
-        for config in ordered
-    ]
-    _print(run, output, heading, lines, [asdict(config) for config in ordered])
-    return {"topics": len(ordered)}
-
-
-def _print(
-    run: Run,
-    output: Output,
-    heading: Sequence[str],
-    lines: Sequence[Sequence[str]],
-    objects: Sequence[dict[str, Any]],
-) -> None:
-    """JSON goes to stdout before the result, for programs; the table is for the person and goes to stderr."""
-    if output == Output.json:
-        for one in objects:
-            print(json.dumps(one, ensure_ascii=False))
-    elif not run.quiet:
-        table = Table()
-        for place, name in enumerate(heading):
-            table.add_column(name, no_wrap=place == 0)  # names are for copying: never cut short
-        for line in lines:
-            table.add_row(*line)
-        terminal().print(table)
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -1,20 +1,26 @@
-"""Errors, told apart by what the caller should do."""
+"""Errors, told apart by the remedy. What reaches a user says what was expected, what was found, and what the user can do."""
 
 
 class StoreError(Exception):
-    """A run failed; nothing is lost and it is safe to run it again. Says what was expected, found, and what next."""
+    """A run failed and nothing is lost. Remedy: do what the sentence says, if it says anything, and run it again."""
 
 
 class HeadMoved(StoreError):
-    """Another writer came first. Nothing was written; plan again from the new head."""
+    """Another writer came first, and this write added nothing to its table.
+
+    Remedy: `commit` plans again from the new head. A user reads it only when every attempt was lost, and runs it again.
+    """
 
 
 class TableMissing(StoreError):
-    """A table of the store is not there: its directory was deleted, or never finished."""
+    """A table of the store is not there: its directory was deleted, or never finished.
+
+    Remedy: the command that makes it, which the sentence names; dispatch makes what is derived by itself.
+    """
 
 
 class BadInput(StoreError):
-    """The arguments or the input are wrong; nothing was written. Mend them and run again."""
+    """The arguments or the input are wrong; nothing was written. Remedy: correct them and run again."""
 
 
 def in_words(failure: BaseException) -> str:

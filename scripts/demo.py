@@ -10,7 +10,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-from jobs.cli import run
+from jobs.launch.cli import run
 
 PROJECT = Path(__file__).resolve().parent.parent
 DEMO = PROJECT / "demo"

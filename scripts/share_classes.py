@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from jobs.cli import run as commitlake
+from jobs.launch.cli import run as commitlake
 
 NOW_MS = 1_700_000_000_000
 # Writing what has been noted takes some ten seconds.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.session import SETTINGS_FILE, read_settings
+from jobs.launch.session import SETTINGS_FILE, read_settings
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -27,7 +27,7 @@ os.environ["COMMITLAKE_SPARK_CONF"] = str(TEST_SETTINGS_FILE)
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    from jobs.session import session
+    from jobs.launch.session import session
 
     return session("commitlake tests")
 
@@ -149,7 +149,7 @@ def run_job(arguments: list[str]) -> JobRun:
     import contextlib
     import io
 
-    from jobs.cli import run
+    from jobs.launch.cli import run
 
     out, err = io.StringIO(), io.StringIO()
     exit_status = 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from jobs.cli import JOBS, application
+from jobs.launch.cli import JOBS, application
 from pipelines.reports.read_only_sql import query_rows
 from pipelines.store.store import Store
 

@@ -18,10 +18,10 @@ from pipelines.consume.queue_locks import (
     plan_unlock,
     renew,
 )
-from pipelines.consume.work import Work
 from pipelines.spark_internals.process import process_of
 from pipelines.store.commit import commit
 from pipelines.store.create import make_table
+from pipelines.store.work import Work
 from schemas import QUEUE_LOCKS
 
 log = logging.getLogger("commitlake")

@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from pipelines.consume.offsets import (
     read_in_flight,
     read_offsets,
 )
+from pipelines.consume.options import From, Options, ReadFrom
 from pipelines.consume.pages import (
     ENTRIES_OF_A_PAGE,
     MESSAGES_OF_A_PAGE,
@@ -45,18 +45,19 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
-from pipelines.consume.work import Work
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import read_queues
-from pipelines.retry.send_back import plan_group_topics
+from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics
 from pipelines.spark_internals.arrow import unweighed
+from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.work import Work
 from pipelines.views.read import as_messages
 from schemas import CONSUMER_OFFSETS
 
@@ -65,66 +66,6 @@ SUSPEND_MS = 1_000
 ERRORS_TOLD = 20
 # Of a message on its way to the listener: numbers, and hosts as text.
 BESIDE_THE_RECORD_BYTES = 256
-
-
-class Model(StrEnum):
-    clustering = "clustering"
-    broadcasting = "broadcasting"
-
-
-class From(StrEnum):
-    first = "first"
-    last = "last"
-    timestamp = "timestamp"
-
-
-class ReadFrom(StrEnum):
-    memory = "memory"
-    store = "store"
-    both = "both"
-
-
-@dataclasses.dataclass
-class Options:
-    """How a group reads, as the command says it."""
-
-    group: str
-    topic: str | None = None
-    listener: str = ""
-    filter_type: str | None = None
-    filter: str | None = None
-    model: Model = Model.clustering
-    client_id: str | None = None
-    clients: Sequence[str] = ()
-    strategy: str = "AVG"
-    rooms: Sequence[str] | Mapping[str, str] | None = None
-    config: Mapping[str, Sequence[str]] | None = None
-    from_: From = From.first
-    timestamp: int | None = None
-    max_messages: int | None = None
-    max_bytes: int | None = None
-    max_seconds: float | None = None
-    batch_size: int = 1
-    orderly: bool = False
-    consume_timeout: float = 15.0
-    max_reconsume_times: int | None = None
-    hook: str | None = None
-    offsets_file: str | None = None
-    read_from: ReadFrom = ReadFrom.both
-    trace: bool = False
-
-    @property
-    def is_broadcasting(self) -> bool:
-        return self.model == Model.broadcasting
-
-    @property
-    def reads_alone(self) -> bool:
-        """Whether no other run of the group may read a queue meanwhile.
-
-        A client among clients has queues of its own already; read in order, a queue is locked as it is in RocketMQ.
-        """
-        is_one_of_clients = bool(self.clients) and self.client_id is not None
-        return not self.is_broadcasting and (self.orderly or not is_one_of_clients)
 
 
 @dataclasses.dataclass
@@ -192,7 +133,7 @@ class Reader:
     """One client, reading its queues page by page."""
 
     run: Work
-    asked: Options
+    options: Options
     group: SubscriptionGroupConfig
     listener: Listener
     selection: Selection
@@ -216,10 +157,10 @@ class Reader:
         known = self._known(at)
         positions, ends = {}, {queue: each.max_offset for queue, each in bounds.items()}
         for queue, each in bounds.items():
-            offset = None if self.asked.read_from == ReadFrom.memory else known.get(queue)
+            offset = None if self.options.read_from == ReadFrom.memory else known.get(queue)
             start = self._first(at, queue, bounds) if offset is None else self._at_most_end(at, queue, offset)
             positions[queue] = max(start, each.min_offset)
-        in_flight = read_in_flight(at, self.asked.group) if self.asked.orderly else {}
+        in_flight = read_in_flight(at, self.options.group) if self.options.orderly else {}
         for queue, (_, _, due_ms) in in_flight.items():
             # A clock that is further ahead than clocks may be has no queue wait for it.
             if queue in positions and 0 < due_ms - self.run.now_ms <= SUSPEND_MS + CLOCKS_APART_MS:
@@ -233,7 +174,7 @@ class Reader:
         """
         self.held = held
         at = self.run.store.snapshot()
-        if self.asked.offsets_file is None:
+        if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
         here = self.stand(at)
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
@@ -251,7 +192,7 @@ class Reader:
             or here.positions[queue] > self.recorded[queue]
         }
         # At once, unless it is the first: after a run that is cut short the end may be another place.
-        if self.asked.from_ != From.first:
+        if self.options.from_ != From.first:
             self._record_begun()
         read = mine if held is None else [queue for queue in mine if held.holds(queue)]
         self._read_pages(here, {queue: here.positions[queue] for queue in read})
@@ -261,11 +202,11 @@ class Reader:
         """Say of which queues the recorded offset is not one of theirs, so that the group goes on elsewhere."""
         for queue in mine:
             known = here.known.get(queue)
-            if known is None or self.asked.read_from == ReadFrom.memory:
+            if known is None or self.options.read_from == ReadFrom.memory:
                 continue
             position, (topic, queue_id) = here.positions[queue], queue
             where = (
-                f"group {self.asked.group} is at offset {known.next_offset} of queue {queue_id} of {topic}"
+                f"group {self.options.group} is at offset {known.next_offset} of queue {queue_id} of {topic}"
             )
             if position < known.next_offset:
                 self.set_back.add(queue)
@@ -288,7 +229,7 @@ class Reader:
         return end if is_beyond else known.next_offset
 
     def _reached(self, queue: Queue, next_offset: int, generation: int, is_alone: bool) -> Reached:
-        goes_back = self.asked.orderly or queue in self.set_back
+        goes_back = self.options.orderly or queue in self.set_back
         return Reached(queue, next_offset, generation, self.recorded[queue], is_alone, goes_back)
 
     def _record_begun(self) -> None:
@@ -313,12 +254,12 @@ class Reader:
             if not parts:
                 return
             began = time.monotonic()
-            page = read_page(here.at, parts, self.asked.group, self.selection)
+            page = read_page(here.at, parts, self.options.group, self.selection)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
                 self.counts.bytes += size_bytes
                 if cut != parts:
-                    page = read_page(here.at, cut, self.asked.group, self.selection)
+                    page = read_page(here.at, cut, self.options.group, self.selection)
             reached, stopped = self._hand_over(self._filtered(page), here.in_flight)
             for queue in stopped:
                 ends[queue] = reached[queue]
@@ -330,13 +271,13 @@ class Reader:
 
     @property
     def _is_out_of_time(self) -> bool:
-        limit = self.asked.max_seconds
+        limit = self.options.max_seconds
         return limit is not None and time.monotonic() - self.began >= limit
 
     @property
     def _left(self) -> tuple[int | None, int | None]:
         """Messages and bytes that may still be handed over; None without a limit."""
-        messages, size_bytes = self.asked.max_messages, self.asked.max_bytes
+        messages, size_bytes = self.options.max_messages, self.options.max_bytes
         return (
             None if messages is None else messages - self.counts.handed,
             None if size_bytes is None else size_bytes - self.counts.bytes,
@@ -346,7 +287,7 @@ class Reader:
         """The page as the group's class filter leaves it, if it has one."""
         if self.class_filter is None:
             return FilteredPage(page)
-        return filtered_by_class(page, self.class_filter, self.asked.group, self.selection.retry_topic)
+        return filtered_by_class(page, self.class_filter, self.options.group, self.selection.retry_topic)
 
     def _hand_over(
         self, filtered: FilteredPage, waiting: Mapping[Queue, Waits]
@@ -373,9 +314,9 @@ class Reader:
         self.counts.handed += handed
         self.counts.failed += failed.num_rows
         self.counts.filtered += examined - (handed - suspended.num_rows) - page.already
-        if self.asked.trace and handed:
+        if self.options.trace and handed:
             self._trace(page, failed, reached, round(took_ms / handed))
-        if given_back.num_rows and not self.asked.is_broadcasting:
+        if given_back.num_rows and not self.options.is_broadcasting:
             self._send_back(given_back, parts)
         is_alone = self.held is not None
         come = [
@@ -383,7 +324,7 @@ class Reader:
             for part in parts
             if self._is_still_mine(part.queue)
         ]
-        if self.asked.orderly:
+        if self.options.orderly:
             self._record_waiting(parts, reached, suspending, waiting, come)
         lost = {part.queue for part in parts} - self._record(come)
         self._tell_lost(lost)
@@ -400,7 +341,7 @@ class Reader:
         retry_topic = self.selection.retry_topic
         if takes_a_dataframe(self.listener.call):
             return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
-        if self.asked.orderly:
+        if self.options.orderly:
             tries = {
                 place: waiting[part.queue][:2]
                 for place, part in enumerate(page.parts)
@@ -426,21 +367,20 @@ class Reader:
         is_handed = (F.col("queue_offset") < F.get(ends, F.col("queue"))) | F.col("return_type").isNotNull()
         handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
         messages = as_messages(handed).join(said, "physical_offset", "left")
-        traces = traces_of_consumption(messages, self.asked.group, call, self.run.now_ms, cost_time_ms)
+        traces = traces_of_consumption(messages, self.options.group, call, self.run.now_ms, cost_time_ms)
         self.put_traces(traces, f"{TRACE_PREFIX}{call}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
-        more = True
-        while more:
-            result = self.run.commit(
-                lambda at: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id)
-            ).result
-            self.counts.sent_back += result["sent_back"]
-            self.counts.dead_lettered += result["dead_lettered"]
-            self.counts.dropped += result["dropped"]
-            more = result["more"]
+        result = commit_in_parts(
+            self.run.commit,
+            lambda at, _: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id),
+            SENT_BACK_COUNTS,
+        )
+        self.counts.sent_back += result["sent_back"]
+        self.counts.dead_lettered += result["dead_lettered"]
+        self.counts.dropped += result["dropped"]
 
     def _record_waiting(
         self,
@@ -462,7 +402,7 @@ class Reader:
                 changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
             elif part.queue in waiting:
                 changes[part.queue] = None
-        self.run.commit(lambda at: plan_in_flight(at, self.asked.group, changes, come))
+        self.run.commit(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
     def _record(self, reached: Sequence[Reached]) -> set[Queue]:
         """Record how far some queues have come, and where those begin that nothing is recorded of yet.
@@ -471,35 +411,35 @@ class Reader:
         """
         reached = list((self.begun | {each.queue: each for each in reached}).values())
         self.begun = {}
-        if self.asked.offsets_file is not None:
+        if self.options.offsets_file is not None:
             broker = self.run.store.settings["brokerName"]
             write_offsets_file(
-                self.asked.offsets_file,
+                self.options.offsets_file,
                 {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
             )
             return {each.queue for each in reached}
         recorded: dict[Queue, int] = self.run.commit(
-            lambda at: plan_commit(at, self.asked.group, self.client_id, reached, self.run.now_ms)
+            lambda at: plan_commit(at, self.options.group, self.client_id, reached, self.run.now_ms)
         ).result["recorded"]
         self.recorded |= recorded
         return set(recorded)
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:
-        if self.asked.offsets_file is None:
-            return read_offsets(at, self.asked.group, self.client_id)
+        if self.options.offsets_file is None:
+            return read_offsets(at, self.options.group, self.client_id)
         broker = self.run.store.settings["brokerName"]
         return {
             (topic, queue_id): Offset(offset)
-            for (topic, name, queue_id), offset in read_offsets_file(self.asked.offsets_file).items()
+            for (topic, name, queue_id), offset in read_offsets_file(self.options.offsets_file).items()
             if name == broker
         }
 
     def _first(self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any]) -> int:
         """Where a queue is begun that is not known yet (2.2)."""
         is_retry = queue[0] == self.selection.retry_topic
-        if self.asked.from_ == From.timestamp and not is_retry:
-            assert self.asked.timestamp is not None, "expected by _expect_sense"
-            return offset_by_time(at, bounds[queue], self.asked.timestamp, "lower")
-        at_end = self.asked.from_ == (From.timestamp if is_retry else From.last)
+        if self.options.from_ == From.timestamp and not is_retry:
+            assert self.options.timestamp is not None, "expected by expect_sense"
+            return offset_by_time(at, bounds[queue], self.options.timestamp, "lower")
+        at_end = self.options.from_ == (From.timestamp if is_retry else From.last)
         end: int = bounds[queue].max_offset
         return end if at_end else 0

@@ -61,7 +61,10 @@ def expect_subscription(subscription: Subscription, settings: Settings) -> None:
     if kind not in TYPES:
         raise BadInput(f"--filter-type is {kind}; expected one of {', '.join(TYPES)}")
     if kind == SQL92 and not settings["enablePropertyFilter"]:
-        raise BadInput("SQL92 filters are off in this store (enablePropertyFilter is false)")
+        raise BadInput(
+            "SQL92 filters are off in this store (enablePropertyFilter is false); select by tags, or make a store with "
+            "enablePropertyFilter=true"
+        )
     Selection(subscription, "")
 
 

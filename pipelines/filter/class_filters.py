@@ -86,7 +86,10 @@ class UploadedClass:
         cloudpickle.register_pickle_by_value(module)  # the workers cannot import it
         found = getattr(module, self.class_name, None)
         if not isinstance(found, type):
-            raise BadInput(f"the source of class filter {self.class_name} has no class of that name")
+            raise BadInput(
+                f"the source of class filter {self.class_name} has no class of that name; name one it has, and "
+                "upload it again"
+            )
         return found
 
 

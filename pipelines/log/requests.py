@@ -98,7 +98,9 @@ def refuse(complaints: DataFrame, path: str) -> None:
     if found:
         listed = "".join(f"\n  {row[0]}" for row in found[:BAD_REQUESTS_LISTED])
         more = "\n  …" if len(found) > BAD_REQUESTS_LISTED else ""
-        raise BadInput(f"requests of {path} cannot be carried out, so none was:{listed}{more}")
+        raise BadInput(
+            f"requests of {path} cannot be carried out, so none was; correct them or leave them out:{listed}{more}"
+        )
 
 
 def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:

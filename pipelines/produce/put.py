@@ -68,7 +68,7 @@ class Found:
 
 
 def find(at: Snapshot, batch_id: str) -> Found:
-    """What the log holds of a batch. Needs a snapshot that has not pinned the log yet."""
+    """What the log holds of a batch."""
     head = read_head(at)
     return Found(at.number(COMMITLOG), head, appended(at, batch_id))
 
@@ -107,7 +107,7 @@ class Put:
         settings = self.counted.given.rules.settings
         if not self.counted.is_counted_for(PutTopics(read_topics(at), settings)):
             raise QueuesChanged
-        found = self.compared(at, self._as_of(at, found))
+        found = self.known(at, found)
         head = found.head
         first_row, splits = self._left(first_row, splits, found.parts)
         if not any(split.good_rows for split in splits):
@@ -118,16 +118,14 @@ class Put:
         result = {"next_offset": placement.head.next_offset, "placement": placement, "found": found}
         return Plan(writes, result)
 
-    def _as_of(self, at: Snapshot, found: Found) -> Found:
-        if found.append_seq == at.number(COMMITLOG):
-            return found
-        return replace(find(at, self.batch_id), same=found.same)
+    def known(self, at: Snapshot, found: Found) -> Found:
+        """What the log holds of the batch as of the snapshot, read again where others have appended since `found`.
 
-    def compared(self, at: Snapshot, found: Found) -> Found:
-        """The same, once what was put under an id of the user's own is known to be this input.
-
-        Raises BadInput where it is not: what another put of this id has put is not ours unless it is the same.
+        Raises BadInput where another put of an id of the user's own has put other content: it is not ours unless it is
+        the same.
         """
+        if found.append_seq != at.number(COMMITLOG):
+            found = replace(find(at, self.batch_id), same=found.same)
         if not self.is_own_id or found.is_compared:
             return found
         self._expect_same_content(at, found.parts)

@@ -18,6 +18,8 @@ from pipelines.views.read import read_view
 from schemas import REJECTED_MESSAGES
 
 OPTION = "--expectations"
+# Delay levels of a send-back (docs/rocketmq/delay-retry-transaction.md 4.3): by the ladder of retries, or given up.
+LADDER, GIVE_UP = 0, -1
 
 
 def messages_of(at: Snapshot, scope: Scope, topic: str) -> DataFrame:
@@ -83,3 +85,14 @@ def plan_quarantine(at: Snapshot, name: str, failed: DataFrame, messages: DataFr
         .select(*REJECTED_MESSAGES.names)
     )
     return Plan(() if new.isEmpty() else (at.append(REJECTED_MESSAGES, new),))
+
+
+def send_back_requests(failed: DataFrame, is_given_up: bool) -> DataFrame:
+    """Failed messages as requests of send_back: to come again later, or to be dead letters at once."""
+    return failed.select(
+        F.col("physical_offset").alias("request"),
+        "physical_offset",
+        F.lit(None).cast("string").alias("message_id"),
+        F.lit(GIVE_UP if is_given_up else LADDER).alias("delay_level"),
+        F.lit(None).cast("int").alias("max_reconsume_times"),
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import BadInput
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, VALIDATIONS
 
@@ -77,3 +78,16 @@ def joined(spans: Iterable[tuple[int, int]]) -> int:
             break
         reached = max(reached, to)
     return reached
+
+
+def scopes_of(at: Snapshot, suites: Iterable[str], after_append: int | None) -> dict[str, Scope]:
+    """What each suite looks at: what came after an append; None: what came since the suite was last found sound.
+
+    Raises BadInput for an append after the log's last.
+    """
+    last = at.number(COMMITLOG)
+    if after_append is not None and after_append > max(last, -1):
+        raise BadInput(f"--since-append-seq is {after_append}; the log's last append is {last}")
+    after = {name: sound_up_to(at, name) if after_append is None else after_append for name in suites}
+    scope_of = {append: scope_after(at, append) for append in set(after.values())}
+    return {name: scope_of[append] for name, append in after.items()}

@@ -30,6 +30,9 @@ RETRY, DEAD_LETTER = "retry", "dead_letter"
 # The first retry waits as level 3 does, the next as level 4, and so on (4.5).
 FIRST_RETRY_LEVEL = 3
 
+# What became of failed messages: counts of plan_send_back's result, beside `more`.
+SENT_BACK_COUNTS = ("sent_back", "dead_lettered", "dropped")
+
 # What is asked for a failed message, beside which one it is.
 REQUEST_COLUMNS: Mapping[str, str] = {
     "physical_offset": "long",

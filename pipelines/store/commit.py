@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from tenacity import (
     RetryCallState,
@@ -72,7 +72,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
         stop=stop_after_attempt(attempts),
         wait=wait_random_exponential(multiplier=0.1, max=LONGEST_PAUSE_SECONDS),
         before_sleep=note_lost_race,
-        reraise=True,
+        retry_error_callback=_advise,
     ):
         with attempt:
             at = store.snapshot()
@@ -81,6 +81,16 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
             for writes in committed.plan.in_turn:
                 _write(store, writes, committed)
     return committed
+
+
+def _advise(lost: RetryCallState) -> NoReturn:
+    """Say what the user can do when every attempt was lost."""
+    assert lost.outcome is not None, "an attempt has ended"
+    last = lost.outcome.exception()
+    raise HeadMoved(
+        f"another writer kept winning for {lost.attempt_number} attempts (the last one: {last}). Nothing is lost: run it "
+        "again, and if that happens again, while fewer jobs write to this store"
+    ) from last
 
 
 def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
@@ -153,8 +163,7 @@ def _expect_head(store: Store, write: Write) -> None:
     found = store.delta(write.table).newest().number(app_id(write.table, write.key))
     if found != write.after:
         raise HeadMoved(
-            f"planned commit {write.number} of {write.table.name}, but its last commit is {found}; "
-            "nothing was written, plan again"
+            f"planned commit {write.number} of {write.table.name}, but its last commit is {found}"
         )
 
 
@@ -165,6 +174,4 @@ def _find(store: Store, write: Write, token: str) -> CommitInfo | None:
 
 
 def _moved(write: Write) -> HeadMoved:
-    return HeadMoved(
-        f"another writer took commit {write.number} of {write.table.name}; nothing was written, plan again"
-    )
+    return HeadMoved(f"another writer took commit {write.number} of {write.table.name}")

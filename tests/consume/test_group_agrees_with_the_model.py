@@ -178,7 +178,7 @@ def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.job._record", lambda *_: None)
+    monkeypatch.setattr("jobs.launch.job._record", lambda *_: None)
     store = life(messageDelayLevel="1s 5s 10s 30s 1m 2m")
     assert list(store.store.settings.delay_levels_ms) == LEVELS_MS
     history = History(store, Listeners(tmp_path, monkeypatch), seed)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs.consume import consume_as
-from jobs.job import Run
+from jobs.launch.run import Run
 from pipelines.consume.offsets import (
     Queue,
     Reached,
@@ -22,6 +22,7 @@ from pipelines.consume.offsets import (
     read_in_flight,
     read_offsets,
 )
+from pipelines.consume.options import Options
 from pipelines.consume.queue_locks import (
     CLOCKS_APART_MS,
     LOCK_MS,
@@ -33,7 +34,6 @@ from pipelines.consume.queue_locks import (
     read_locks,
     renew,
 )
-from pipelines.consume.reader import Options
 from pipelines.spark_internals.process import is_gone, process_of
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from jobs.cli import JOBS
+from jobs.launch.cli import JOBS
 
 DAGS = Path(__file__).parents[2] / "dags"
 FILES = [*sorted(DAGS.glob("*.py")), DAGS / "my_group.py.example"]

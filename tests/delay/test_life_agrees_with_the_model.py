@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from jobs.job import Run
+from jobs.launch.run import Run
 from tests.life import B, Life
 from tests.model.life import HALF_TOPIC, Store
 from tests.model.log import Log, read_properties
@@ -194,7 +194,7 @@ def test_random_histories(
     (tmp_path / "answers_of_random.py").write_text(ANSWERS)
     monkeypatch.syspath_prepend(str(tmp_path))
     # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.job._record", lambda *_: None)
+    monkeypatch.setattr("jobs.launch.job._record", lambda *_: None)
     history = History(life(mappedFileSizeCommitLog="6000"), seed)
     try:
         for number in range(1, STEPS + 1):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jobs.job import Run
+from jobs.launch.run import Run
 from tests.life import B, Life
 
 DAY_MS = 86_400_000

@@ -127,7 +127,7 @@ def test_a_live_page_loads_itself_again_and_ends_with_control_c(browser, store):
     command = [
         sys.executable,
         "-c",
-        "from jobs.cli import main; main()",
+        "from jobs.launch.cli import main; main()",
         "report",
         "--store",
         store.uri,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import types as T
 
-from jobs.live_page import LivePage
+from jobs.launch.live_page import LivePage
 from jobs.report import write_whole
 from pipelines.errors import BadInput
 from pipelines.reports import read_only_sql

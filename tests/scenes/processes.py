@@ -49,7 +49,7 @@ DataFrameWriter.save = stopping
 
 def start(*arguments: object, before: str = "") -> "subprocess.Popen[str]":
     """`commitlake …` in a process group of its own; `before` is Python that runs first."""
-    code = f"{before}\nfrom jobs.cli import main\nmain()"
+    code = f"{before}\nfrom jobs.launch.cli import main\nmain()"
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,

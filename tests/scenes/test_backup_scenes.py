@@ -18,7 +18,7 @@ from tests.scenes.processes import kill_when, start
 
 WRITER = """
 from itertools import count
-from jobs.cli import run
+from jobs.launch.cli import run
 
 def job(*arguments):
     try:

@@ -104,11 +104,11 @@ def test_two_processes_put_at_once_and_both_are_in_the_log(
 
 
 def put_in_thread(store: Store, source: Path, batch_id: str | None = None) -> Callable[[], dict[str, Any]]:
-    from jobs.job import Run
-    from jobs.put_messages import PutOptions, put_input
+    from jobs.launch.run import Run
+    from pipelines.produce.put_input import PutOptions, put_input
 
     return lambda: put_input(
-        Run("put_messages", store.uri, 1_000, quiet=True), str(source), PutOptions(batch_id=batch_id)
+        Run("put_messages", store.uri, 1_000, quiet=True), PutOptions(str(source), batch_id=batch_id)
     )
 
 

@@ -13,9 +13,9 @@ import pytest
 import pipelines.store.commit as module
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
-from jobs.job import Run
-from jobs.put_messages import PutOptions, put_input
+from jobs.launch.run import Run
 from pipelines.consume.offsets import Reached, plan_commit, read_offsets
+from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.store.commit import commit
 from pipelines.store.topics import TopicConfig, plan_create_topic, read_topics
 from tests.life import B, Life
@@ -38,7 +38,7 @@ def test_two_puts_at_once_are_both_in_the_log(store: Life, monkeypatch: pytest.M
     ]
     meet_before_saving(monkeypatch, 2, "commitlog")
     results = in_threads(
-        *[lambda path=path: put_input(run(store, "put_messages"), str(path)) for path in inputs]
+        *[lambda path=path: put_input(run(store, "put_messages"), PutOptions(str(path))) for path in inputs]
     )
     assert [result["appended"] for result in results] == [5, 5]
     assert Counter(bytes(row.body).decode() for row in store.rows()) == Counter(
@@ -52,7 +52,7 @@ def test_the_same_input_put_twice_at_once_is_in_the_log_once(
 ) -> None:
     path = str(store.input(*[{"topic": "T", "body": str(row)} for row in range(5)]))
     meet_before_saving(monkeypatch, 2, "commitlog")
-    results = in_threads(*[lambda: put_input(run(store, "put_messages"), path, PutOptions(batch_id="b"))] * 2)
+    results = in_threads(*[lambda: put_input(run(store, "put_messages"), PutOptions(path, batch_id="b"))] * 2)
     assert sorted(result["appended"] for result in results) == [0, 5]
     assert len(store.rows()) == 5
 

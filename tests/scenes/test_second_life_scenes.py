@@ -110,7 +110,7 @@ def test_two_threads_send_back_the_same_failures_and_each_counts_once(life: Call
     store.job("topics", B, "create-group", "g")
 
     def once(_: int) -> dict[str, int]:
-        from jobs.job import Run
+        from jobs.launch.run import Run
         from jobs.send_back import send_failures
 
         return send_failures(Run("send_back", store.store.uri, B, quiet=True), "g", str(path))

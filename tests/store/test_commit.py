@@ -67,6 +67,15 @@ def test_a_stale_write_is_refused_and_leaves_nothing(store: Store) -> None:
     assert [row.append_seq for row in store.cuts.collect()] == [0]
 
 
+def test_who_loses_every_attempt_is_told_to_run_again(store: Store) -> None:
+    stale = store.snapshot()
+    stale.number(CUTS)
+    commit(store, next_cut(store))
+    with pytest.raises(HeadMoved, match=r"kept winning for 2 attempts .* run it again") as refused:
+        commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)),)), attempts=2)
+    assert "plan again" not in str(refused.value)
+
+
 def test_delta_itself_refuses_a_number_taken_without_our_lock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from jobs.job import first_line
+from jobs.launch.failures import first_line
 from tests.conftest import write_jsonl
 from tests.life import B
 

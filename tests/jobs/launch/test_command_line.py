@@ -12,10 +12,10 @@ import typer
 from pyspark.status import SparkStageInfo
 from rich.progress import Task
 
-from jobs.cli import JOBS, application
-from jobs.command_line import summary
-from jobs.examples import EXAMPLES, epilog
-from jobs.job import Speed, Tasks
+from jobs.launch.cli import JOBS, application
+from jobs.launch.command_line import summary
+from jobs.launch.examples import EXAMPLES, epilog
+from jobs.launch.progress_bar import Speed, Tasks
 from tests.conftest import PROJECT, run_job
 
 pytestmark = pytest.mark.quick
@@ -56,16 +56,18 @@ def test_help_lists_every_job_with_its_first_sentence():
 
 
 def run_job_help(*job: str) -> str:
-    shown = in_a_process(f"from jobs.cli import run; run({[*job, '--help']})", COLUMNS="200")
+    shown = in_a_process(f"from jobs.launch.cli import run; run({[*job, '--help']})", COLUMNS="200")
     assert shown.returncode == 0, shown.stderr
     return shown.stdout
 
 
 def test_help_and_the_names_of_jobs_do_not_wait_for_spark():
-    code = "from jobs.cli import run\ntry: run(['--help'])\nfinally: assert 'pyspark' not in sys.modules"
+    code = (
+        "from jobs.launch.cli import run\ntry: run(['--help'])\nfinally: assert 'pyspark' not in sys.modules"
+    )
     assert in_a_process(code).returncode == 0
     completed = in_a_process(
-        "from jobs.cli import run\ntry: run([])\nfinally: assert 'pyspark' not in sys.modules",
+        "from jobs.launch.cli import run\ntry: run([])\nfinally: assert 'pyspark' not in sys.modules",
         _COMMITLAKE_COMPLETE="complete_bash",
         COMP_WORDS="commitlake re",
         COMP_CWORD="1",
@@ -77,7 +79,7 @@ def test_help_and_the_names_of_jobs_do_not_wait_for_spark():
 
 def test_the_options_of_a_job_are_completed():
     completed = in_a_process(
-        "from jobs.cli import run; run([])",
+        "from jobs.launch.cli import run; run([])",
         _COMMITLAKE_COMPLETE="complete_bash",
         COMP_WORDS="commitlake dispatch --re",
         COMP_CWORD="2",

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 import typer.exceptions
 
+JOBS_FOLDER = Path(__file__).resolve().parent.parent
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
 
 
@@ -47,7 +48,7 @@ def print_result(line: dict[str, Any]) -> None:
 
 def summary(job_name: str) -> str:
     """What a job does, one line: its docstring's first, read without running its code."""
-    source = Path(__file__).with_name(f"{job_name}.py").read_text(encoding="utf-8")
+    source = (JOBS_FOLDER / f"{job_name}.py").read_text(encoding="utf-8")
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     described = next(node for node in functions if node.name == job_name)
     return (ast.get_docstring(described) or "").partition("\n")[0]

@@ -1,6 +1,7 @@
-"""What reading as a group needs of the job run it is part of."""
+"""What long work, such as reading as a group, needs of the job run it is part of."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pyspark.sql import SparkSession
@@ -15,12 +16,16 @@ class Work(Protocol):
     """A job run: its store, its clock, its commits, and whom it tells.
 
     run_id  another for each job run
+    wrote   whether it has written anything
     now_ms  the clock, epoch milliseconds; read again for each plan
     say     a line for the person who watches
+    progress  a bar for work of so many units (None: not known), which takes the units done since
     warn    a line about something that may have been lost, also where nobody watches
+    is_interruption  whether a failure is what became of a Ctrl-C
     """
 
     run_id: str
+    wrote: bool
 
     @property
     def spark(self) -> SparkSession: ...
@@ -35,4 +40,10 @@ class Work(Protocol):
 
     def say(self, text: str) -> None: ...
 
+    def progress(
+        self, what: str, total: int | None, unit: str = "rows"
+    ) -> AbstractContextManager[Callable[[int], None]]: ...
+
     def warn(self, text: str) -> None: ...
+
+    def is_interruption(self, failure: BaseException) -> bool: ...

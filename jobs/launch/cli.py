@@ -7,8 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from jobs.command_line import run_app, summary
-from jobs.examples import epilog
+from jobs.launch.command_line import run_app, summary
+from jobs.launch.examples import epilog
 
 # In the order a newcomer meets them.
 JOBS = (

@@ -12,7 +12,7 @@ from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.errors import StoreError
 from pipelines.spark_internals.jvm import remember_names
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
 # Spark's classes as the JVM keeps them, made by `make setup`: a session starts and warms up faster with them.
 CLASSES = PROJECT / ".setup" / "classes.jsa"

@@ -1,0 +1,127 @@
+"""One run of a job: its clock, its session, its store, what it says to the person who watches."""
+
+import logging
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FrameType
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from jobs.launch.command_line import EXIT_DONE
+from jobs.launch.failures import explain
+from jobs.launch.progress_bar import progress_bar
+from jobs.launch.session import session
+from pipelines.store.commit import Committed, commit
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+
+
+@dataclass
+class Run:
+    """One run of a job.
+
+    job              name of the job
+    store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
+    fixed_now_ms     the job's clock where --now fixes it; None: the machine's
+    quiet            whether to say nothing but the result
+    run_id           another for each run
+    wrote            whether it has committed anything
+    interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
+    exit_status      how the job ends when it raises nothing; see end_with
+    at_end           what is to be undone when the run ends
+    """
+
+    job: str
+    store_uri: str
+    fixed_now_ms: int | None = None
+    quiet: bool = False
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    wrote: bool = False
+    interruptions: int = 0
+    exit_status: int = EXIT_DONE
+    session_settings: dict[str, str] = field(default_factory=dict)
+    at_end: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def now_ms(self) -> int:
+        """The job's clock, epoch milliseconds; nothing else in a job reads one.
+
+        Read it for each plan: other jobs append between a run's start and its plan, and between two of its plans.
+        """
+        return time.time_ns() // 1_000_000 if self.fixed_now_ms is None else self.fixed_now_ms
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        spark = session(f"commitlake {self.job}", **self.session_settings)
+        if threading.current_thread() is threading.main_thread():
+            self._notice_control_c()
+        return spark
+
+    def _notice_control_c(self) -> None:
+        """Remember a Ctrl-C before Spark's handler raises: py4j, interrupted, raises an error of its own instead."""
+        to_spark = signal.getsignal(signal.SIGINT)
+
+        def interrupted(number: int, frame: FrameType | None) -> None:
+            self.interruptions += 1
+            if callable(to_spark):
+                to_spark(number, frame)
+
+        def is_worth_a_line(record: logging.LogRecord) -> bool:
+            return not self.interruptions  # what py4j logs of being interrupted helps nobody
+
+        self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
+        signal.signal(signal.SIGINT, interrupted)
+        root = logging.getLogger()
+        self.at_end.callback(root.removeFilter, is_worth_a_line)
+        root.addFilter(is_worth_a_line)
+
+    def is_interruption(self, failure: BaseException) -> bool:
+        """Whether a failure is what became of a Ctrl-C."""
+        return self.interruptions > 0 or isinstance(failure, KeyboardInterrupt)
+
+    @cached_property
+    def store(self) -> Store:
+        """The store the job works on. Raises BadInput where there is none."""
+        return Store.open(self.spark, self.store_uri)
+
+    def commit(self, planner: Callable[[Snapshot], Plan]) -> Committed:
+        """Write what `planner` plans, and remember that this run wrote.
+
+        Raises KeyboardInterrupt for a Ctrl-C pressed before, which may have been swallowed on its way from the JVM.
+        """
+        if self.interruptions:
+            raise KeyboardInterrupt
+        committed = commit(self.store, planner)
+        self.wrote = self.wrote or committed.wrote
+        return committed
+
+    def end_with(self, exit_status: int, sentence: str) -> None:
+        """End the job, which has done its work, with this status; the sentence says what it found, also when quiet."""
+        self.exit_status = exit_status
+        explain(sentence, debug=False)
+
+    def say(self, text: str) -> None:
+        """A line for the person who watches; never on stdout, which belongs to the result."""
+        if not self.quiet:
+            Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        """As `say`, of something that may have been lost: also when the run is quiet."""
+        print(f"warning: {text}", file=sys.stderr)
+
+    def progress(
+        self, what: str, total: int | None, unit: str = "rows"
+    ) -> AbstractContextManager[Callable[[int], None]]:
+        """A bar on a terminal for work of `total` units; yields a function that takes the units done since."""
+        return progress_bar(
+            what, total, unit, lambda: self.spark.sparkContext.statusTracker(), is_shown=not self.quiet
+        )

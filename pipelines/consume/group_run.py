@@ -1,0 +1,107 @@
+"""One run of a group: whose queues are read, one client after the other, and what came of it."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+
+from pipelines.consume.held_queues import HeldQueues
+from pipelines.consume.joining import class_filter_of, group_of, subscriptions_of
+from pipelines.consume.listening import Listener, takes_a_dataframe
+from pipelines.consume.options import Options
+from pipelines.consume.reader import Counts, Reader
+from pipelines.consume.shares import shares
+from pipelines.consume.subscriptions import Selection
+from pipelines.errors import BadInput
+from pipelines.log.python_code import load_function, load_hook
+from pipelines.rocketmq.names import retry_topic
+from pipelines.store.work import Work
+
+
+def read_as_group(
+    run: Work, options: Options, put_traces: Callable[[DataFrame, str], None]
+) -> tuple[Counts, int]:
+    """Hand over what a group's queues hold now; what came of it, and how many queues were left to other runs.
+
+    put_traces  puts trace messages once under a batch id
+
+    Raises BadInput for options that do not go together, or with what the store holds.
+    """
+    options.expect_sense()
+    listener = _listener(options)
+    counts = Counts()
+    readers = _readers(run, options, listener, counts, put_traces)
+    if options.reads_alone:
+        return counts, _read_alone(run, options.group, readers)
+    for reader in readers:
+        reader.read()
+    return counts, 0
+
+
+def _listener(options: Options) -> Listener:
+    listener = Listener(
+        load_function("--listener", options.listener),
+        options.group,
+        options.batch_size,
+        options.consume_timeout * 60,
+        load_hook(options.hook),
+    )
+    takes_single_calls = options.orderly or options.batch_size > 1 or options.hook is not None
+    if takes_a_dataframe(listener.call) and takes_single_calls:
+        raise BadInput(
+            "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it: "
+            "leave them out, or give a listener for single messages"
+        )
+    return listener
+
+
+def _readers(
+    run: Work,
+    options: Options,
+    listener: Listener,
+    counts: Counts,
+    put_traces: Callable[[DataFrame, str], None],
+) -> list[Reader]:
+    """One for each subscription and client that reads."""
+    group = group_of(run, options)
+    began = time.monotonic()
+    readers = []
+    for subscription in subscriptions_of(run, options):
+        selection = Selection(subscription, retry_topic(options.group))
+        class_filter = class_filter_of(run, subscription)
+        readers += [
+            Reader(
+                run,
+                options,
+                group,
+                listener,
+                selection,
+                class_filter,
+                client_id,
+                queues,
+                counts,
+                began,
+                put_traces,
+            )
+            for client_id, queues in shares(run, options, subscription.topic)
+        ]
+    return readers
+
+
+def _read_alone(run: Work, group: str, readers: Sequence[Reader]) -> int:
+    """Read queues that no other run of the group reads meanwhile; how many are left to such runs."""
+    held = HeldQueues(run, group)
+    waiting = {queue for reader in readers for queue in reader.stand(run.store.snapshot()).waiting}
+    if waiting:
+        held.lock(waiting)
+    try:
+        for reader in readers:
+            reader.read(held)
+    except BaseException as failure:
+        if run.is_interruption(failure):
+            held.keep()  # Spark may still be ending what reads
+        else:
+            held.unlock()
+        raise
+    held.unlock()
+    return len(held.left)

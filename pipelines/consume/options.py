@@ -1,0 +1,136 @@
+"""How a group reads in one run: the options of `consume`, as one value."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pipelines.errors import BadInput
+from pipelines.rocketmq.names import TRACE_TOPIC
+
+
+class Model(StrEnum):
+    clustering = "clustering"
+    broadcasting = "broadcasting"
+
+
+class From(StrEnum):
+    first = "first"
+    last = "last"
+    timestamp = "timestamp"
+
+
+class ReadFrom(StrEnum):
+    memory = "memory"
+    store = "store"
+    both = "both"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a group reads, as the command line says it.
+
+    listener, hook     MODULE:NAME
+    clients, strategy  who shares the queues, and how; rooms and config are the strategy's own
+    timestamp          where `from_` begins, epoch milliseconds
+    max_seconds        no further page begins after this long
+    batch_size         messages of one call to the listener
+    consume_timeout    of one call, minutes
+    """
+
+    group: str
+    topic: str | None = None
+    listener: str = ""
+    filter_type: str | None = None
+    filter: str | None = None
+    model: Model = Model.clustering
+    client_id: str | None = None
+    clients: Sequence[str] = ()
+    strategy: str = "AVG"
+    rooms: Sequence[str] | Mapping[str, str] | None = None
+    config: Mapping[str, Sequence[str]] | None = None
+    from_: From = From.first
+    timestamp: int | None = None
+    max_messages: int | None = None
+    max_bytes: int | None = None
+    max_seconds: float | None = None
+    batch_size: int = 1
+    orderly: bool = False
+    consume_timeout: float = 15.0
+    max_reconsume_times: int | None = None
+    hook: str | None = None
+    offsets_file: str | None = None
+    read_from: ReadFrom = ReadFrom.both
+    trace: bool = False
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model == Model.broadcasting
+
+    @property
+    def reads_alone(self) -> bool:
+        """Whether no other run of the group may read a queue meanwhile.
+
+        A client among clients has queues of its own already; read in order, a queue is locked as it is in RocketMQ.
+        """
+        is_one_of_clients = bool(self.clients) and self.client_id is not None
+        return not self.is_broadcasting and (self.orderly or not is_one_of_clients)
+
+    def expect_sense(self) -> None:
+        """Raises BadInput for options that do not go together."""
+        if self.is_broadcasting and self.client_id is None:
+            raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
+        if self.offsets_file is not None and not self.is_broadcasting:
+            raise BadInput(
+                "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's: leave it out, or "
+                "say --model broadcasting"
+            )
+        if (self.from_ == From.timestamp) != (self.timestamp is not None):
+            raise BadInput("--from timestamp and --timestamp MS go together; give both or neither")
+        if self.is_broadcasting and self.orderly:
+            raise BadInput(
+                "--orderly is for clustering; a broadcasting client reads its queues on its own: leave out one of the two"
+            )
+        if self.clients and self.client_id is not None and self.client_id not in self.clients:
+            raise BadInput(
+                f"--client-id {self.client_id} is none of --clients {', '.join(self.clients)}; it would own no "
+                "queue: name one of them"
+            )
+        if self.trace and self.topic == TRACE_TOPIC:
+            raise BadInput(f"--trace of {TRACE_TOPIC} would trace itself; read it without")
+        if self.filter_type is not None and self.filter is None:
+            raise BadInput(f"--filter-type {self.filter_type} needs --filter")
+
+
+def rooms_of(text: str | None) -> list[str] | dict[str, str] | None:
+    """What --rooms says: names of rooms, or the room of each name. Raises BadInput where it is neither."""
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not any("=" in word for word in words):
+        return words
+    pairs = [word.partition("=") for word in words]
+    wrong = next((name for name, equals, room in pairs if not (name and equals and room)), None)
+    if wrong is not None:
+        raise BadInput(
+            f"--rooms is {text!r}; expected rooms A,B or the room of each name, NAME=ROOM,NAME=ROOM"
+        )
+    return {name: room for name, _, room in pairs}
+
+
+def configured_queues(path: str | None) -> dict[str, list[str]] | None:
+    """What the file of --config says: the queues of each client. Raises BadInput where it cannot be read."""
+    if path is None:
+        return None
+    try:
+        given = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as failure:
+        raise BadInput(f"--config {path} cannot be read: {failure}") from failure
+    is_config = isinstance(given, dict) and all(
+        isinstance(queues, list) and all(isinstance(queue, str) for queue in queues)
+        for queues in given.values()
+    )
+    if not is_config:
+        raise BadInput(f'--config {path}: expected the queues of each client, {{"client": ["broker:0", …]}}')
+    return dict(given)

@@ -1,0 +1,218 @@
+"""Put an input: freeze, accept, count, arrange where needed, append. The counts are what put_messages reports."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput, StoreError
+from pipelines.log.append_ids import is_put_by
+from pipelines.log.place import off_count
+from pipelines.log.python_code import load_function
+from pipelines.produce.accepted_input import AcceptedInput
+from pipelines.produce.arrange import arrange
+from pipelines.produce.complaints import AcceptRules
+from pipelines.produce.counted_input import CountedInput, count_for, count_input, overrun_queues
+from pipelines.produce.inputs import freeze
+from pipelines.produce.put import Found, Put, QueuesChanged, find
+from pipelines.produce.put_topics import PutTopics
+from pipelines.produce.quarantine import first_bad_rows, plan_quarantine
+from pipelines.produce.send_hooks import tell_after, tell_before
+from pipelines.rocketmq.compression import Codec
+from pipelines.store.head import read_head
+from pipelines.store.topics import plan_make_topics, read_topics
+from pipelines.store.work import Work
+from schemas import COMMITLOG
+
+BAD_ROWS_LISTED = 20
+
+
+@dataclass(frozen=True)
+class PutOptions:
+    """What is put, and how.
+
+    selector       round_robin, hash, random, or MODULE:NAME
+    compress_over  bytes of a body from which it is compressed; None: never
+    hook           an object with send_message_before and send_message_after
+    """
+
+    path: str
+    format: str = "jsonl"
+    batch_id: str | None = None
+    on_bad: str = "reject"
+    selector: str = "round_robin"
+    compress_over: int | None = None
+    compression: Codec = Codec.zlib
+    split_batches: bool = False
+    hook: Any = None
+
+    @property
+    def selects(self) -> bool:
+        """Whether queues are chosen by a selector that is Python."""
+        return self.selector not in ("round_robin", "hash")
+
+
+def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
+    """Put an input into a store; the counts of put_messages, and `batch_id`."""
+    _expect_one_of("--on-bad", options.on_bad, ("reject", "quarantine"))
+    select = None
+    if options.selects and options.selector != "random":
+        select = load_function("--selector", options.selector, "round_robin, hash, random or ")
+    store = work.store
+    if store.settings["brokerRole"] == "SLAVE":
+        raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
+    at = store.snapshot()
+    at.preload(COMMITLOG)
+    source = freeze(work.spark, options.path, options.format)
+    batch_id = options.batch_id or source.digest
+    topics = PutTopics(read_topics(at), store.settings)
+    rules = AcceptRules(
+        store.settings,
+        work.now_ms,
+        topics.there,
+        options.compress_over,
+        options.compression,
+        needs_sharding_key=options.selector == "hash",
+    )
+    staging = f"{store.path_of('_staging')}/{work.run_id}"
+    with ExitStack() as at_end:
+        with ThreadPoolExecutor(1) as beside, work.progress("counting", None, "rows"):
+            before = beside.submit(find, store.snapshot(), batch_id)
+            counted = count_input(AcceptedInput(work.spark, source, rules), topics, options.split_batches)
+            if options.selects or counted.is_out_of_order:
+                work.say(
+                    "writing the input down once, in order"
+                    if counted.is_out_of_order
+                    else "asking the selector once a row"
+                )
+                at_end.callback(store.remove, staging)
+                with _as_counted():
+                    arranged = arrange(counted, rules, staging, batch_id, options.selects, select)
+                counted = count_input(arranged, topics, options.split_batches)
+        if counted.bad_rows and options.on_bad == "reject":
+            raise BadInput(_refusal(counted))
+        put = Put(counted, batch_id, is_own_id=options.batch_id is not None)
+        return _put_counted(work, put, topics, before.result(), options.hook)
+
+
+def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: Any) -> dict[str, Any]:
+    """Append what the log does not hold.
+
+    found  what it held of the batch when counting began
+    """
+    counted = put.counted
+    with _as_counted():
+        found = put.known(work.store.snapshot(), found)
+        if counted.bad_rows:
+            work.commit(lambda at: plan_quarantine(at, counted, put.batch_id))
+    if new := topics.missing(counted.topics):
+        work.commit(lambda at: plan_make_topics(at, new))
+        made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in new)
+        work.say(f"made on the fly: {made}")
+    if hook is not None and found.rows < counted.good_rows:
+        tell_before(counted.given.given_rows(), hook)
+    counts = _append(work, put, found)
+    if hook is not None and counts["appended"]:
+        new_rows = F.col("physical_offset") >= counts["first_offset"]
+        tell_after(work.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new_rows), hook)
+    return {
+        "appended": counts["appended"],
+        # Also what another put of this id has appended meanwhile.
+        "already": counted.good_rows - counts["appended"],
+        "rejected": counted.bad_rows,
+        **counts,
+        "send_status": "SEND_OK",
+        "batch_id": put.batch_id,
+    }
+
+
+def _append(work: Work, put: Put, found: Found) -> dict[str, Any]:
+    counts: dict[str, Any] = {"appended": 0, "first_offset": None, "next_offset": None}
+    with work.progress("appending", put.counted.good_rows) as advance:
+        while True:
+            try:
+                with _as_counted():
+                    _append_all(work, put, found, counts, advance)
+                break
+            except QueuesChanged:
+                put = replace(put, counted=_counted_again(work, put))
+    if counts["next_offset"] is None:
+        counts["next_offset"] = read_head(work.store.snapshot()).next_offset
+    return counts
+
+
+@contextmanager
+def _as_counted() -> Iterator[None]:
+    """Within, the input is read again. Raises StoreError where it is not as it was counted."""
+    try:
+        yield
+    except Exception as failure:
+        if (difference := off_count(failure)) is None:
+            raise
+        raise StoreError(
+            f"the input changed while it was put: it holds other rows than were counted ({difference}). This append was "
+            "not written; put again once nobody writes to the input any more"
+        ) from failure
+
+
+def _append_all(
+    work: Work, put: Put, found: Found, counts: dict[str, Any], advance: Callable[[int], None]
+) -> None:
+    """Append what is not in the log yet, and add it to `counts`."""
+    for first_row, splits in put.counted.appends():
+        sized, end = put.counted.with_sizes(splits), first_row + sum(split.rows for split in splits)
+        appended_to = first_row
+        while appended_to < end:
+            planner = partial(
+                put.plan, found=found, first_row=first_row, splits=sized, clock=lambda: work.now_ms
+            )
+            committed = work.commit(planner)
+            counts["next_offset"] = committed.result["next_offset"]
+            placement = committed.result.get("placement")
+            if placement is None:
+                break
+            found = committed.result["found"].and_also(placement)
+            appended_to = placement.to_row
+            counts["appended"] += placement.rows
+            if counts["first_offset"] is None:
+                counts["first_offset"] = placement.first_offset
+            advance(placement.rows)
+
+
+def _counted_again(work: Work, put: Put) -> CountedInput:
+    """Count with the queues that the topics have now. Raises StoreError where one does not take its messages any more."""
+    work.say("topics have other queues than when the input was counted: counting again")
+    topics = PutTopics(read_topics(work.store.snapshot()), work.store.settings)
+    counted = count_for(put.counted.given, topics, put.counted.rules.split_batches)
+    complaints = [
+        *topics.complaints(counted.topics).values(),
+        *(
+            f"topic {topic} has {queues} queues now"
+            for topic, queues in overrun_queues(counted, topics).items()
+        ),
+    ]
+    if complaints:
+        raise StoreError(
+            f"topics changed while their messages were put: {'; '.join(complaints)}. What was appended before stays; "
+            f"make room for the others, then put the same input with --batch-id {put.batch_id}"
+        )
+    return counted
+
+
+def _refusal(counted: CountedInput) -> str:
+    listed = first_bad_rows(counted, BAD_ROWS_LISTED)
+    lines = "".join(f"\n  {row.where}: {row.reason}" for row in listed)
+    more = f"\n  … and {counted.bad_rows - len(listed)} more" if counted.bad_rows > len(listed) else ""
+    return (
+        f"{counted.bad_rows} of {counted.rows} rows cannot be put, so none was; "
+        f"fix them, or put the others with --on-bad quarantine:{lines}{more}"
+    )
+
+
+def _expect_one_of(option: str, value: str, words: Sequence[str]) -> None:
+    if value not in words:
+        raise BadInput(f"{option} is {value!r}; expected one of {', '.join(words)}")

@@ -1,0 +1,29 @@
+"""Put trace messages: about what was sent, and about what was consumed."""
+
+from pyspark.sql import DataFrame
+
+from pipelines.log.append_ids import TRACE_PREFIX, is_put_by
+from pipelines.produce.put_input import PutOptions, put_input
+from pipelines.produce.trace import traces_of_sends
+from pipelines.store.work import Work
+from pipelines.views.read import as_messages
+from schemas import COMMITLOG
+
+
+def trace_batch(work: Work, batch_id: str) -> None:
+    """Trace what a batch has put: once, however often it is put."""
+    put = work.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id)).orderBy("physical_offset")
+    put_traces(work, traces_of_sends(as_messages(put)), f"{TRACE_PREFIX}{batch_id}")
+
+
+def put_traces(work: Work, traces: DataFrame, batch_id: str) -> None:
+    """Put trace messages once under a batch id, through the front door.
+
+    They are written down first, so that both passes of the put see the same rows.
+    """
+    written = f"{work.store.path_of('_staging')}/traces-{work.run_id}"
+    try:
+        traces.write.mode("overwrite").parquet(written)
+        put_input(work, PutOptions(written, "parquet", batch_id))
+    finally:
+        work.store.remove(written)

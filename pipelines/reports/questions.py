@@ -1,0 +1,191 @@
+"""The questions that `query` answers: what each needs to be told, and what answers it."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput
+from pipelines.reports.answer import Answer
+from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key
+from pipelines.reports.consumers import consumer_status
+from pipelines.reports.lineage import copies_of
+from pipelines.reports.lookup import (
+    message_at,
+    message_by_id,
+    messages_at_offset,
+    messages_by_key,
+    messages_by_unique_key,
+    rows_with_key,
+)
+from pipelines.reports.offset_by_time import Boundary, messages_from_time
+from pipelines.reports.pull import DEFAULT_MESSAGES, pull
+from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
+from pipelines.rocketmq.message_ids import is_message_id
+from pipelines.store.snapshot import Snapshot
+from pipelines.views.read import read_view
+
+
+class Kind(StrEnum):
+    """What is asked."""
+
+    by_id = "by-id"
+    by_key = "by-key"
+    by_unique_key = "by-unique-key"
+    by_offset = "by-offset"
+    by_time = "by-time"
+    pull = "pull"
+    topic_status = "topic-status"
+    consumer_progress = "consumer-progress"
+    consumer_status = "consumer-status"
+    trace = "trace"
+
+
+ABOUT_QUEUES = (Kind.topic_status, Kind.consumer_progress, Kind.consumer_status)
+
+
+class BoundaryOption(StrEnum):
+    """Which neighbour of a time is meant."""
+
+    first_not_older = "lower"
+    last_not_newer = "upper"
+
+
+class Question:
+    """The options of a question; a missing one is named in a sentence when it is needed."""
+
+    def __init__(self, kind: Kind, **given: Any) -> None:
+        self.kind = kind
+        self._given = given
+
+    def __getattr__(self, name: str) -> Any:
+        return self._given[name]
+
+    def expect_its_own_options(self) -> None:
+        """Raises BadInput for an option that the question does not take."""
+        _, options = _QUESTIONS[self.kind]
+        self._expect_only("limit", *options)
+
+    def answered(self, at: Snapshot) -> Answer:
+        """The answer as of a snapshot. Raises BadInput for an option that is missing."""
+        answer, _ = _QUESTIONS[self.kind]
+        return answer(at, self)
+
+    def need(self, *names: str) -> list[Any]:
+        missing = [f"--{name.replace('_', '-')}" for name in names if self._given[name] is None]
+        if missing:
+            raise BadInput(f"query {self.kind} needs {' and '.join(missing)}")
+        return [self._given[name] for name in names]
+
+    def _expect_only(self, *names: str) -> None:
+        given = (name for name, value in self._given.items() if value is not None and value is not False)
+        useless = [f"--{name.replace('_', '-')}" for name in given if name not in names]
+        if useless:
+            raise BadInput(f"query {self.kind} does not take {', '.join(useless)}")
+
+
+def _by_id(at: Snapshot, question: Question) -> Answer:
+    (message_id,) = question.need("key")
+    answer = message_by_id(at, message_id)
+    return answer if question.topic is None else Answer(answer.rows.where(F.col("topic") == question.topic))
+
+
+def _by_key(at: Snapshot, question: Question) -> Answer:
+    topic, key = question.need("topic", "key")
+    if not question.as_broker:
+        return messages_by_key(at, topic, key, question.begin, question.end)
+    begin = 0 if question.begin is None else question.begin
+    end = MAX_TIMESTAMP if question.end is None else question.end
+    most = _first(question.limit, question.max, MOST_MESSAGES)
+    return broker_messages_by_key(at, topic, key, begin, end, most)
+
+
+def _by_unique_key(at: Snapshot, question: Question) -> Answer:
+    (key,) = question.need("key")
+    return messages_by_unique_key(at, key, question.topic)
+
+
+def _by_offset(at: Snapshot, question: Question) -> Answer:
+    (offset,) = question.need("offset")
+    if question.topic is None and question.queue_id is None:
+        return Answer(messages_at_offset(at, offset))
+    topic, queue_id = question.need("topic", "queue_id")
+    return message_at(at, topic, queue_id, offset)
+
+
+def _by_time(at: Snapshot, question: Question) -> Answer:
+    topic, queue_id, timestamp = question.need("topic", "queue_id", "timestamp")
+    boundary: Boundary = "upper" if question.boundary == BoundaryOption.last_not_newer else "lower"
+    return messages_from_time(at, topic, queue_id, timestamp, boundary, question.limit)
+
+
+def _pull(at: Snapshot, question: Question) -> Answer:
+    topic, queue_id, offset = question.need("topic", "queue_id", "offset")
+    return pull(at, topic, queue_id, offset, _first(question.max, question.limit, DEFAULT_MESSAGES))
+
+
+def _of_queues(at: Snapshot, question: Question, view: str) -> tuple[DataFrame, bool]:
+    """A view of queues, now or then, and whether dispatch had followed the whole log."""
+    if question.as_of is None:
+        return read_view(at, view), is_up_to_date(at)
+    return read_view(question.as_of, view), was_up_to_date(question.as_of)
+
+
+def _of_topic(at: Snapshot, question: Question, rows: DataFrame) -> DataFrame:
+    if question.topic is None:
+        return rows
+    expect_topic(at, question.topic)
+    return rows.where(F.col("topic") == question.topic)
+
+
+def _topic_status(at: Snapshot, question: Question) -> Answer:
+    rows, complete = _of_queues(at, question, "topic_status")
+    rows = _of_topic(at, question, rows).orderBy("topic", "queue_id")
+    if question.queue_id is not None:
+        rows = rows.where(F.col("queue_id") == question.queue_id)
+    return Answer(rows, complete)
+
+
+def _consumer_progress(at: Snapshot, question: Question) -> Answer:
+    rows, complete = _of_queues(at, question, "consumer_progress")
+    rows = _of_topic(at, question, rows).orderBy("group", "topic", "queue_id")
+    if question.group is not None:
+        rows = rows.where(F.col("group") == question.group)
+    return Answer(rows, complete)
+
+
+def _consumer_status(at: Snapshot, question: Question) -> Answer:
+    (group,) = question.need("group")
+    return Answer(_of_topic(at, question, consumer_status(at, group)), is_up_to_date(at))
+
+
+def _trace(at: Snapshot, question: Question) -> Answer:
+    (key,) = question.need("key")
+    if question.topic is not None:
+        expect_topic(at, question.topic)
+    if is_message_id(key):
+        by_id = message_by_id(at, key).rows
+        if not by_id.isEmpty():
+            return copies_of(at, by_id)
+    return copies_of(at, rows_with_key(at, key, question.topic))
+
+
+def _first(*given: int | None) -> int:
+    return next(value for value in given if value is not None)
+
+
+# What answers each kind, and the options it takes beside --limit.
+_QUESTIONS: dict[Kind, tuple[Callable[[Snapshot, Question], Answer], tuple[str, ...]]] = {
+    Kind.by_id: (_by_id, ("key", "topic")),
+    Kind.by_key: (_by_key, ("topic", "key", "begin", "end", "max", "as_broker")),
+    Kind.by_unique_key: (_by_unique_key, ("key", "topic")),
+    Kind.by_offset: (_by_offset, ("topic", "queue_id", "offset")),
+    Kind.by_time: (_by_time, ("topic", "queue_id", "timestamp", "boundary")),
+    Kind.pull: (_pull, ("topic", "queue_id", "offset", "max")),
+    Kind.topic_status: (_topic_status, ("topic", "queue_id", "as_of")),
+    Kind.consumer_progress: (_consumer_progress, ("topic", "group", "as_of")),
+    Kind.consumer_status: (_consumer_status, ("topic", "group")),
+    Kind.trace: (_trace, ("key", "topic")),
+}

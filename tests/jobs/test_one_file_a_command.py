@@ -1,0 +1,24 @@
+"""jobs/ has one file a command, and what starts them is in jobs/launch/ and knows none of them."""
+
+import re
+
+import pytest
+
+from jobs.launch.cli import JOBS
+from tests.conftest import PROJECT
+
+pytestmark = pytest.mark.quick
+
+
+def test_every_file_is_a_command() -> None:
+    files = {file.stem for file in (PROJECT / "jobs").glob("*.py")}
+    assert files - {"__init__"} == set(JOBS)
+
+
+def test_what_starts_the_commands_imports_none_of_them() -> None:
+    imports_a_command = re.compile(
+        r"^\s*(?:from|import) jobs\.(?!launch\b)|^\s*from jobs import", re.MULTILINE
+    )
+    files = list((PROJECT / "jobs" / "launch").glob("*.py"))
+    assert files
+    assert [file.name for file in files if imports_a_command.search(file.read_text())] == []
