@@ -25,7 +25,7 @@ def cut(store: Store, append_seq: int) -> DataFrame:
 
 
 def progress(store: Store, follower: str) -> DataFrame:
-    return store.spark.createDataFrame([(follower, 1, None, None, None, None, None)], PROGRESS.columns)
+    return store.spark.createDataFrame([(follower, 1, None, None, None, None, None, None)], PROGRESS.columns)
 
 
 def next_cut(store: Store) -> Callable[[Snapshot], Plan]:
