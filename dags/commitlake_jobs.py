@@ -26,7 +26,7 @@ PROJECT = Path(os.environ.get("COMMITLAKE_HOME", Path(__file__).resolve().parent
 # A job's exit status, when running it again cannot help.
 WILL_NOT_HELP = {
     2: "wrong arguments or input, nothing was written; mend them, then run it again",
-    3: "a promise of the store does not hold, and will not by itself; see the report, then docs/tables.md",
+    3: "a promise of the store does not hold, and will not by itself; see the report, then docs/quality.md",
 }
 
 # What the log and the queues have gained is told through aliases: a plain outlet would be told of every run that succeeds,

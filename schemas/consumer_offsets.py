@@ -16,4 +16,5 @@ CONSUMER_OFFSETS = Table(
     ),
     key=("group", "topic", "queue_id", "client_id"),
     partition_by=("group", "topic"),
+    numbered_by="group",
 )

@@ -15,4 +15,5 @@ IN_FLIGHT = Table(
     ),
     key=("group", "topic", "queue_id", "queue_offset"),
     partition_by=("group", "topic"),
+    numbered_by="group",
 )

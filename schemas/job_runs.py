@@ -14,4 +14,5 @@ JOB_RUNS = Table(
         ("result", "string", "the job's result, the JSON line it printed"),
     ),
     key=("run_id",),
+    numbered_by="nothing",
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pyspark.sql import types as t
 
@@ -17,6 +18,8 @@ class Table:
     partition_by  directory levels; none unless a reader prunes by them
     statistics    columns whose least and greatest value every file keeps; none: Delta's own choice
     properties    Delta table properties beside those every table has
+    numbered_by   which commits are numbered together: all of the table, or those of one group; nothing: a row follows
+                  from no other, and commits have no numbers
     """
 
     name: str
@@ -26,6 +29,7 @@ class Table:
     partition_by: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    numbered_by: Literal["table", "group", "nothing"] = "table"
 
     @property
     def names(self) -> list[str]:

@@ -18,4 +18,5 @@ VALIDATIONS = Table(
         ("complaints", "strings", "what is wrong with the first of them, a sentence each, at most 20"),
     ),
     key=("run_id", "suite", "expectation"),
+    numbered_by="nothing",
 )

@@ -15,7 +15,14 @@ def columns_of(table: Table) -> str:
         lines.append(f"| {column.name} | {column.dataType.simpleString()} | {column.metadata['comment']} |")
     key = ", ".join(table.key)
     partitioned = f" Partitioned by {', '.join(table.partition_by)}." if table.partition_by else ""
-    return "\n".join([*lines, "", f"Key: {key}.{partitioned}", ""])
+    return "\n".join([*lines, "", f"Key: {key}.{partitioned} {commits_of(table)}", ""])
+
+
+def commits_of(table: Table) -> str:
+    if table.numbered_by == "nothing":
+        return "Commits are not numbered."
+    app_id = table.name if table.numbered_by == "table" else f"{table.name}:GROUP"
+    return f"Commits are numbered under `{app_id}`."
 
 
 def documented(page: str) -> str:

@@ -1,5 +1,6 @@
 """The life of messages in a test: a store whose clock is set by hand, put to, delivered from, looked at."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,12 @@ class Life:
         """What was appended as `import:…` is a broker's, which had come so far."""
         rows = self.store.spark.createDataFrame(list(floors.items()), FLOORS.columns)
         commit(self.store, lambda at: Plan((at.append(FLOORS, rows),)))
+
+    def copied(self, name: str) -> "Life":
+        """A copy of the store as it is now, with a life of its own."""
+        directory = self.directory / name
+        shutil.copytree(self.store.uri, directory / "store")
+        return Life(self.commitlake, Store(self.store.spark, str(directory / "store")), directory)
 
     def rows(self) -> list[Any]:
         return self.store.commitlog.orderBy("physical_offset").collect()

@@ -25,6 +25,18 @@ def meet_before_saving(monkeypatch: pytest.MonkeyPatch, writers: int, table: str
     monkeypatch.setattr(module, "_expect_head", checked)
 
 
+def killed_before_writing(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
+    """Whoever comes to write this table ends there, until the patch is undone."""
+    expect_head = module._expect_head
+
+    def checked(store: Any, write: Any) -> None:
+        expect_head(store, write)
+        if write.table.name == table:
+            raise RuntimeError("killed")
+
+    monkeypatch.setattr(module, "_expect_head", checked)
+
+
 def in_threads(*work: Callable[[], Any]) -> list[Any]:
     """Run all at once; their results, or the first failure."""
     results: list[Any] = [None] * len(work)

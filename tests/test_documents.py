@@ -11,7 +11,9 @@ import typer
 
 from jobs.launch.cli import JOBS, application
 from pipelines.reports.read_only_sql import query_rows
+from pipelines.store.snapshot import app_id
 from pipelines.store.store import Store
+from schemas import TABLES, Table
 
 PROJECT = Path(__file__).parent.parent
 
@@ -24,6 +26,20 @@ def test_the_page_of_tables_has_the_columns_of_the_schemas() -> None:
         text=True,
     )
     assert checked.returncode == 0, checked.stderr
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_the_page_of_tables_says_what_a_writer_must_do_and_a_reader_may_assume(table: Table) -> None:
+    page = (PROJECT / "docs" / "tables.md").read_text(encoding="utf-8")
+    (section,) = re.findall(rf"^### {table.name}\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL)
+    for promise in ("A writer must", "A reader may assume"):
+        assert section.count(f"**{promise}**") == 1, promise
+    if table.numbered_by == "nothing":
+        assert "Commits are not numbered." in section
+    else:
+        key = "" if table.numbered_by == "table" else "GROUP"
+        assert f"Commits are numbered under `{app_id(table, key)}`." in section
 
 
 @pytest.mark.quick

@@ -7,6 +7,7 @@ settled, by its floors and by the rows it delivered.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -34,12 +35,12 @@ from pipelines.rocketmq.times import FARTHEST_MS, within_reach
 from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
-from pipelines.store.progress import covered, followed_rows, progress_write, read_progress
+from pipelines.store.progress import Seen, covered, followed_rows, seen_by, seen_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX
 
-# In `progress`: all that was due at the clock, of appends up to the number, is settled.
-SEEN_APPENDS, SEEN_CLOCK = "deliver", "deliver:clock_ms"
+# Its row in `progress`: all that was due at the clock, of appends up to the number, is settled.
+FOLLOWER = "deliver"
 
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
@@ -60,14 +61,6 @@ class Stopped:
     first_append: int
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What earlier runs have settled: everything due at `clock_ms` of the appends up to `append_seq`."""
-
-    append_seq: int
-    clock_ms: int
-
-
 def plan_deliver(
     at: Snapshot, now_ms: int, run_id: str, after: Stopped | None = None, limit: int = COPIES_OF_AN_APPEND
 ) -> Plan:
@@ -78,7 +71,7 @@ def plan_deliver(
     The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a place
     to go), `stopped` (where the next append goes on; None when nothing is left).
     """
-    known = seen(at)
+    known = seen_by(at, FOLLOWER)
     candidates = due_messages(at, now_ms, known)
     if after is not None:
         candidates = candidates.where(_follows(after.due_ms, after.physical_offset))
@@ -86,12 +79,12 @@ def plan_deliver(
     found = candidates.orderBy("due_ms", "source_offset").limit(limit + 1).toArrow()
     is_last = found.num_rows <= limit
     first_append = at.number(COMMITLOG) if after is None else after.first_append
-    all_seen = {SEEN_APPENDS: first_append, SEEN_CLOCK: now_ms}
+    all_seen = partial(seen_write, job=FOLLOWER, seen=Seen(first_append, now_ms))
     chunk = found.slice(0, limit)
     if not chunk.num_rows:
         # Without an append of this run before it, nothing was due, and the next look is as short.
-        writes = [] if after is None else [progress_write(at, all_seen)]
-        return Plan(tuple(writes), {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
+        writes = () if after is None else (all_seen(at),)
+        return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
     chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
     # Earlier runs, and earlier appends of this one, have seen nothing that is due later.
@@ -105,28 +98,21 @@ def plan_deliver(
     planned = plan_copies(
         at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id, left
     )
-    writes = list(planned.writes)
     stopped = None
-    if is_last:
-        writes.append(progress_write(at, all_seen))
-    else:
+    if not is_last:
         last = chunk.slice(limit - 1).to_pylist()[0]
         stopped = Stopped(last["due_ms"], last["source_offset"], first_append)
     by_purpose = planned.rows_by_purpose
     return Plan(
-        tuple(writes),
+        planned.writes,
         {
             "delivered": by_purpose.get(DELIVER, 0),
             "hops": by_purpose.get(HOP, 0),
             "skipped": planned.passed_over,
             "stopped": stopped,
         },
+        afterwards=all_seen if is_last else None,
     )
-
-
-def seen(at: Snapshot) -> Seen:
-    known = read_progress(at)
-    return Seen(known.get(SEEN_APPENDS, -1), known.get(SEEN_CLOCK, -(2**62)))
 
 
 def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:

@@ -9,7 +9,7 @@ from pipelines.quality.scope import Scope
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
 from pipelines.store.plan import Plan
-from pipelines.store.progress import progress_write
+from pipelines.store.progress import progress_rows, progress_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
 from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS
@@ -19,9 +19,6 @@ AS_OF = Promise("as_of", "queue_bounds is as of one append, which the log has", 
 ENDS = Promise("ends", "queue_bounds ends each queue where its messages end", "critical")
 BEGINS = Promise("begins", "queue_bounds begins no queue behind a message it has", "warning")
 AHEAD = Promise("ahead", "no follower is ahead of the log", "critical")
-
-# Rows of `progress` that remember a clock and not an append.
-CLOCK_SUFFIX = ":clock_ms"
 
 
 def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
@@ -90,7 +87,7 @@ def followers(at: Snapshot) -> Check:
     last = at.number(COMMITLOG)
     return check(
         "caches",
-        at.read(PROGRESS).where(~F.coalesce(F.col("follower").endswith(CLOCK_SUFFIX), F.lit(False))),
+        at.store.spark.createDataFrame(progress_rows(at), PROGRESS.columns),
         F.col("append_seq"),
         {
             AHEAD: complaint(
@@ -105,13 +102,9 @@ def followers(at: Snapshot) -> Check:
 
 def plan_followers(at: Snapshot) -> Plan:
     """Jobs that are ahead of the log start again: claims tell them what is done. Derived tables are left to dispatch."""
-    remembered, last = at.rows(PROGRESS), at.number(COMMITLOG)
+    remembered, last = progress_rows(at), at.number(COMMITLOG)
     tables = {table.name for table in DERIVED}
-    ahead = {
-        row.follower: -1
-        for row in remembered
-        if row.append_seq > last and not row.follower.endswith(CLOCK_SUFFIX) and row.follower not in tables
-    }
+    ahead = {row.follower: -1 for row in remembered if row.append_seq > last and row.follower not in tables}
     return Plan((progress_write(at, ahead),) if ahead else ())
 
 

@@ -80,6 +80,8 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
             at.preload(*(write.table for write in committed.plan.writes if write.number is not None))
             for writes in committed.plan.in_turn:
                 _write(store, writes, committed)
+            if committed.plan.afterwards is not None:
+                _write(store, (committed.plan.afterwards(store.snapshot()),), committed)
     return committed
 
 

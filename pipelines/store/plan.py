@@ -1,6 +1,6 @@
 """What a run will write, worked out but not written."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,11 +59,14 @@ class Plan:
     """Writes in the order they are made, rows first and caches last, and what the run has to say about them.
 
     side_by_side  so many of the first writes are made at once: each of a table of its own, and none needs another
+    afterwards    from a snapshot of the tables as the other writes have left them, a write of a cache that speaks of them;
+                  None where there is none
     """
 
     writes: tuple[Write, ...] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
     side_by_side: int = 0
+    afterwards: Callable[[Any], Write] | None = None
 
     @property
     def in_turn(self) -> Iterator[Sequence[Write]]:

@@ -7,9 +7,13 @@ times, have rows that do not count. Then the table is written again from the log
 
 Rows of a derived table after the append that its progress proves do not count either. A run that was cut short has left
 them, or the log has lost the appends they are of; the next dispatch puts others in their place.
+
+A job that acts by a clock (deliver, check_transactions) has its clock in the same row as its append. Neither says anything
+without the other, so they share one proof and one commit. The proof names the log as it is once the job's copies are in it:
+a log that lacks them is another log.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, Row
@@ -20,6 +24,21 @@ from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
+
+# Up to version 0.1 a job's clock was a row of its own, `JOB:clock_ms`, and stood in `append_seq`.
+CLOCK_ROW_SUFFIX = ":clock_ms"
+PROOF = ("log_id", "log_version", "log_commit")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a job that acts by a clock has done: all that was due at `clock_ms`, of the appends up to `append_seq`."""
+
+    append_seq: int
+    clock_ms: int
+
+
+NOTHING_SEEN = Seen(-1, -(2**62))
 
 
 @dataclass(frozen=True)
@@ -70,7 +89,7 @@ def greatest_append(at: Snapshot, table: Table) -> int:
 
 
 def _followed(at: Snapshot, table: Table) -> Followed:
-    row = next((row for row in at.rows(PROGRESS) if row.follower == table.name), None)
+    row = next((row for row in progress_rows(at) if row.follower == table.name), None)
     last_append = at.number(COMMITLOG)
     if row is None or row.log_id is None:
         # Nothing is said of the table, or it was said by a version of this project that gave no proof: its rows say it.
@@ -97,19 +116,32 @@ def _greatest_append(at: Snapshot, table: Table) -> int:
     return -1 if told is None else int(told)
 
 
-def read_progress(at: Snapshot) -> dict[str, int]:
-    """What is remembered of every follower of this very log; a row each."""
-    return {follower: row.append_seq for follower, row in _proven(at).items()}
+def seen_by(at: Snapshot, job: str) -> Seen:
+    """What a job has done of this very log; nothing where that is not known, because the claims in the log say it too."""
+    row = _proven(at).get(job)
+    return NOTHING_SEEN if row is None or row.clock_ms is None else Seen(row.append_seq, row.clock_ms)
 
 
-def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[Write] = ()) -> Write:
+def seen_write(at: Snapshot, job: str, seen: Seen) -> Write:
+    """Remember what a job has done; losing the race is fine, the claims in the log say it too.
+
+    at  a snapshot whose log has what the job has appended
+    """
+    return progress_write(at, {job: seen.append_seq}, clock_ms=seen.clock_ms)
+
+
+def progress_write(
+    at: Snapshot, followed: Mapping[str, int], writes: Iterable[Write] = (), clock_ms: int | None = None
+) -> Write:
     """Remember how far followers have come; losing the race is fine, their rows say it too.
 
-    writes  of the same plan, made before this one
+    followed  the last append that each of them has followed
+    writes    of the same plan, made before this one
+    clock_ms  by which they have followed it, if they act by a clock
     """
     log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
     numbers = {write.table.name: write.number for write in writes}
-    kept, proven = {row.follower: row for row in at.rows(PROGRESS)}, _proven(at)
+    kept, proven = {row.follower: row for row in progress_rows(at)}, _proven(at)
     rows = []
     for follower in sorted({*kept, *followed}):
         if follower in followed:
@@ -117,25 +149,46 @@ def progress_write(at: Snapshot, followed: Mapping[str, int], writes: Iterable[W
             of_table: tuple[str | None, int | None] = (None, None)
             if table is not None:
                 of_table = (at.table_id(table), numbers.get(follower, at.number(table)))
-            rows.append((follower, followed[follower], *of_table, *log))
+            rows.append((follower, followed[follower], *of_table, *log, clock_ms))
             continue
         row = kept[follower]
         # Said of the log as it is now, so that the proof outlives the commits that Delta cleans up. A row that does not
         # count stays as it is: it tells that its table must be written again.
         is_older = follower in proven and row.log_version < log[1]
-        of_log = log if is_older else (row.log_id, row.log_version, row.log_commit)
-        rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log))
+        of_log = log if is_older else tuple(row[name] for name in PROOF)
+        rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log, row.clock_ms))
     return whole_table_write(at, PROGRESS, rows, may_lose=True)
 
 
 def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
     """Have derived tables cover nothing, whatever they hold, until a dispatch has written them again."""
     names = {table.name for table in tables}
-    kept = [tuple(row) for row in at.rows(PROGRESS) if row.follower not in names]
+    kept = [tuple(row) for row in progress_rows(at) if row.follower not in names]
     log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
     of_no_table = ("", -1)
-    void = [(name, -1, *of_no_table, *log) for name in sorted(names)]
+    void = [(name, -1, *of_no_table, *log, None) for name in sorted(names)]
     return Plan((whole_table_write(at, PROGRESS, [*kept, *void]),))
+
+
+def progress_rows(at: Snapshot) -> Sequence[Row]:
+    """All rows of progress, one a follower; a clock that an earlier version wrote as a row is in its job's row."""
+    return at.cached("progress", (PROGRESS,), lambda: _with_clocks(at.rows(PROGRESS)))
+
+
+def _with_clocks(stored: Sequence[Row]) -> Sequence[Row]:
+    row_of = Row(*PROGRESS.names)
+    clocks = {row.follower: row for row in stored if (row.follower or "").endswith(CLOCK_ROW_SUFFIX)}
+    rows = []
+    for row in stored:
+        if row.follower in clocks:
+            continue
+        values = row.asDict()
+        clock = clocks.get(f"{row.follower}{CLOCK_ROW_SUFFIX}")
+        # A clock without the proof of its append was written of another log, or before that append.
+        if clock is not None and all(row[name] == clock[name] for name in PROOF):
+            values["clock_ms"] = clock.append_seq
+        rows.append(row_of(*(values[name] for name in PROGRESS.names)))
+    return tuple(rows)
 
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:
@@ -146,7 +199,7 @@ def _proven(at: Snapshot) -> Mapping[str, Row]:
 def _of_this_log(at: Snapshot) -> Mapping[str, Row]:
     log_id, found = at.table_id(COMMITLOG), dict[int, str | None]()
     proven = {}
-    for row in at.rows(PROGRESS):
+    for row in progress_rows(at):
         if row.log_id != log_id:
             continue
         if row.log_version not in found:

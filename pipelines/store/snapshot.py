@@ -198,4 +198,7 @@ def _with_all_columns(table: Table, rows: DataFrame) -> DataFrame:
 
 def app_id(table: Table, key: str = "") -> str:
     """The id under which a table, or one key of it, numbers its commits."""
+    assert table.numbered_by == ("group" if key else "table"), (
+        f"{table.name} is numbered by {table.numbered_by}"
+    )
     return f"{table.name}:{key}" if key else table.name

@@ -6,6 +6,7 @@ TRANSACTION_CHECK_TIMES, and only then the producer is asked about the copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,7 +22,7 @@ from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
-from pipelines.store.progress import progress_write, read_progress
+from pipelines.store.progress import Seen, seen_by, seen_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import CHECK, DISCARD, halves, has_imports, settled_before_import
 from pipelines.transaction.state import TransactionState
@@ -31,8 +32,8 @@ Checker = Callable[[Message], TransactionState | None]
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 HOUR_MS = 3_600_000
-# In `progress`: halves of appends up to the number that were due at the clock are settled, or put back since.
-SEEN_APPENDS, SEEN_CLOCK = "check_transactions", "check_transactions:clock_ms"
+# Its row in `progress`: halves of appends up to the number that were due at the clock are settled, or put back since.
+FOLLOWER = "check_transactions"
 
 
 def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN_APPEND) -> Plan:
@@ -42,13 +43,12 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     next run. The result: `checked`, `discarded`, `more`.
     """
     settings = at.store.settings
-    remembered = read_progress(at)
-    seen_appends, seen_clock = remembered.get(SEEN_APPENDS, -1), remembered.get(SEEN_CLOCK, -(2**62))
-    is_new = (F.col("append_seq") > seen_appends) | (F.col("due_ms") > seen_clock)
+    seen = seen_by(at, FOLLOWER)
+    is_new = (F.col("append_seq") > seen.append_seq) | (F.col("due_ms") > seen.clock_ms)
     due = halves(at, is_new & (F.col("due_ms") < now_ms)).unionByName(
-        _born_in_the_future(at, now_ms, seen_appends)
+        _born_in_the_future(at, now_ms, seen.append_seq)
     )
-    if read_head(at).last_store_timestamp > now_ms or seen_clock > now_ms:
+    if read_head(at).last_store_timestamp > now_ms or seen.clock_ms > now_ms:
         due = halves(at, F.lit(True))  # the clock went back: some may be born in the future
     candidates = due.select(
         "segment", F.col("physical_offset").alias("source_offset"), F.lit(SETTLE).alias("claim")
@@ -98,7 +98,7 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
     if not planned.writes:
         return Plan((), nothing)
-    writes = list(planned.writes)
+    all_seen = None
     more = ready.num_rows > limit
     if not more:
         # What is to be asked about and waits for the next run must be looked at again.
@@ -107,10 +107,12 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
         )
         first_left = pa.compute.min(left.column("append_seq")).as_py()
         covered = at.number(COMMITLOG) if first_left is None else min(at.number(COMMITLOG), first_left - 1)
-        writes.append(progress_write(at, {SEEN_APPENDS: covered, SEEN_CLOCK: now_ms}))
+        all_seen = partial(seen_write, job=FOLLOWER, seen=Seen(covered, now_ms))
     counts = planned.rows_by_purpose
     return Plan(
-        tuple(writes), {"checked": counts.get(CHECK, 0), "discarded": counts.get(DISCARD, 0), "more": more}
+        planned.writes,
+        {"checked": counts.get(CHECK, 0), "discarded": counts.get(DISCARD, 0), "more": more},
+        afterwards=all_seen,
     )
 
 

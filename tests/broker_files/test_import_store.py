@@ -253,7 +253,7 @@ def test_offsets_of_groups_go_forward_only(commitlake: Commitlake, store: Store,
 
     assert offsets(2, 3) == {("G", 0): 2, ("G", 1): 3}
     ours = store.spark.createDataFrame([("mine", "orders", 0, "", 1, 0, 1)], CONSUMER_OFFSETS.columns)
-    commit(store, lambda at: Plan((at.append(CONSUMER_OFFSETS, ours),)))
+    commit(store, lambda at: Plan((at.append(CONSUMER_OFFSETS, ours, key="mine"),)))
     assert offsets(4, 1) == {("G", 0): 4, ("G", 1): 3, ("mine", 0): 1}
 
 

@@ -1,5 +1,6 @@
 """Recorded offsets that are not of their queue, and retries in queues that their topic does not have."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from pipelines.store.commit import commit
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
-from schemas import FLOORS
+from pipelines.store.store import Store
+from schemas import CONSUMER_OFFSETS, FLOORS, Table
 from tests.consume.listeners import Listeners
 from tests.consume.test_consume import consume, fill, offsets
 from tests.life import B, Life
@@ -131,11 +133,35 @@ def test_retries_are_read_from_every_queue_that_has_some(
     consume(store, B, listeners.name("accept"), consumed=3)
 
 
+def ids_of_commits(store: Store, table: Table) -> list[str]:
+    """Under which ids the commits of a table are numbered, in their order."""
+    commits = sorted(Path(store.path(table), "_delta_log").glob("*.json"))
+    actions = [json.loads(line) for path in commits for line in path.read_text().splitlines()]
+    return [action["txn"]["appId"] for action in actions if "txn" in action]
+
+
+def test_whoever_records_a_groups_offsets_numbers_the_commit_by_the_group(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "a", "b", "c")
+    record(store, 1, "h")
+    consume(store, B, listeners.name("accept"))
+    store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-offset", 0)
+    found = ids_of_commits(store.store, CONSUMER_OFFSETS)
+    assert (found[0], set(found[1:])) == ("consumer_offsets:h", {"consumer_offsets:g"})
+
+
+@pytest.mark.parametrize("is_old", [False, True])
 def test_an_import_and_a_consumer_that_record_a_groups_offsets_at_once_plan_again(
-    life: Callable[..., Life],
+    life: Callable[..., Life], is_old: bool
 ) -> None:
     store = life().store
     other = ("T", 1)
+    if is_old:  # an import of version 0.1 numbered by the table
+        rows = store.spark.createDataFrame([("g", "T", 0, "", 2, 0, B)], CONSUMER_OFFSETS.columns)
+        writer = rows.write.format("delta").mode("append").option("txnAppId", "consumer_offsets")
+        writer.option("txnVersion", 0).save(store.path(CONSUMER_OFFSETS))
 
     def beside(plan: Callable[[Snapshot], Plan], rival: Callable[[Snapshot], Plan]) -> int:
         """Commit a plan that another writer comes before."""

@@ -1,5 +1,6 @@
 """Parking at put and bringing back when due; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,8 +13,12 @@ from pipelines.delay import deliver as module
 from pipelines.delay.deliver import plan_deliver
 from pipelines.log import copies
 from pipelines.store.plan import Plan
+from pipelines.store.progress import Seen, seen_by
+from schemas import PROGRESS
 from tests.life import HALF, SCHEDULE, WHEEL, B, Life, place, raw
 from tests.model.log import read_properties
+from tests.races import killed_before_writing
+from tests.store.earlier_versions import keep_clocks_as_rows
 
 pytestmark = pytest.mark.usefixtures("engine_of_choice")
 
@@ -238,6 +243,102 @@ def test_what_is_put_between_two_appends_of_a_run_is_for_the_next_run(
     assert store.deliver(B + 60_000)["delivered"] == 1
     assert store.deliver(B + 60_000)["delivered"] == 0
     store.expect_promises()
+
+
+@pytest.fixture
+def with_a_clock(life: Callable[..., Life]) -> Life:
+    """Two timed messages, of which the one due at 10 s was delivered at 20 s; the other is due at 60 s."""
+    store = life()
+    store.put(B, timed("k10", 10), timed("k60", 60))
+    assert store.deliver(B + 20_000)["delivered"] == 1
+    return store
+
+
+def timed(key: str, due_seconds: int) -> dict[str, Any]:
+    return {"topic": "T", "queue_id": 0, "unique_key": key, "deliver_at_ms": B + due_seconds * 1_000}
+
+
+def times_delivered(store: Life, *keys: str) -> list[int]:
+    return [sum(row.purpose == "deliver" for row in store.by_key(key)) for key in keys]
+
+
+@pytest.mark.parametrize("upgraded_by", ["dispatch", "deliver"])
+def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life, upgraded_by: str) -> None:
+    store = with_a_clock
+    keep_clocks_as_rows(store.store)
+    before = seen_by(store.store.snapshot(), "deliver")
+    assert before == Seen(0, B + 20_000)
+    assert store.deliver(B + 20_000)["delivered"] == 0
+    if upgraded_by == "dispatch":
+        store.job("dispatch", B + 20_000)
+        assert store.store.progress.columns == PROGRESS.names
+        assert seen_by(store.store.snapshot(), "deliver") == before
+    store.put(B + 5_000, timed("late", 15))  # by a slower clock, when its time was over
+    assert store.deliver(B + 59_999)["delivered"] == 1
+    assert times_delivered(store, "k10", "late", "k60") == [1, 1, 0]
+    assert "deliver:clock_ms" not in {row.follower for row in store.store.progress.collect()}
+    assert store.deliver(B + 60_000)["delivered"] == 1
+    assert store.deliver(B + 90_000)["delivered"] == 0
+    assert times_delivered(store, "k10", "late", "k60") == [1, 1, 1]
+    store.expect_promises()
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_deliver_that_was_killed_between_rows_and_progress_delivers_once(
+    with_a_clock: Life, monkeypatch: pytest.MonkeyPatch, is_old: bool
+) -> None:
+    store = with_a_clock
+    if is_old:
+        keep_clocks_as_rows(store.store)
+    before = seen_by(store.store.snapshot(), "deliver")
+    killed_before_writing(monkeypatch, PROGRESS.name)
+    assert store.run("deliver", B + 60_000).exit_status == 1
+    monkeypatch.undo()
+    assert times_delivered(store, "k10", "k60") == [1, 1]
+    assert seen_by(store.store.snapshot(), "deliver") == before
+    store.put(B + 60_000, timed("k70", 70))
+    assert store.deliver(B + 69_999)["delivered"] == 0
+    assert store.deliver(B + 70_000)["delivered"] == 1
+    assert times_delivered(store, "k10", "k60", "k70") == [1, 1, 1]
+    store.expect_promises()
+
+
+def test_a_driver_with_an_older_clock_forgets_nothing_and_repeats_nothing(
+    with_a_clock: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = with_a_clock
+    store.put(B + 5_000, timed("k15", 15), timed("k40", 40))
+    plans: list[int] = []
+
+    def plan(at: Any, now_ms: int, *given: Any) -> Plan:
+        plans.append(now_ms)
+        planned = plan_deliver(at, now_ms, *given)
+        if len(plans) == 1:  # a driver with a newer clock is faster
+            assert store.deliver(B + 60_000)["delivered"] == 3
+            store.put(B + 5_000, timed("new15", 15), timed("new40", 40))
+        return planned
+
+    monkeypatch.setattr(deliver, "plan_deliver", plan)
+    assert store.deliver(B + 20_000)["delivered"] == 1
+    monkeypatch.undo()
+    assert times_delivered(store, "k15", "k40", "k60", "new15", "new40") == [1, 1, 1, 1, 0]
+    assert seen_by(store.store.snapshot(), "deliver").clock_ms == B + 20_000
+    assert store.deliver(B + 60_000)["delivered"] == 1
+    assert store.deliver(B + 60_000)["delivered"] == 0
+    assert times_delivered(store, "k10", "k15", "k40", "k60", "new15", "new40") == [1] * 6
+    store.expect_promises()
+
+
+def test_progress_does_not_count_in_a_copy_whose_log_lacks_what_was_delivered(with_a_clock: Life) -> None:
+    store = with_a_clock
+    copy = store.copied("copy")
+    assert store.deliver(B + 60_000)["delivered"] == 1
+    shutil.rmtree(copy.store.path(PROGRESS))  # as in a copy made table by table while jobs run
+    shutil.copytree(store.store.path(PROGRESS), copy.store.path(PROGRESS))
+    copy.put(B + 61_000, timed("k70", 70))
+    assert copy.deliver(B + 70_000)["delivered"] == 2
+    assert times_delivered(copy, "k10", "k60", "k70") == [1, 1, 1]
+    copy.expect_promises()
 
 
 def test_each_plan_of_a_run_reads_the_clock(

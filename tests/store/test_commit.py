@@ -13,10 +13,10 @@ import pipelines.store.commit as module
 from pipelines.errors import HeadMoved
 from pipelines.spark_internals.delta_log import CONFLICTS, is_conflict
 from pipelines.store.commit import commit
-from pipelines.store.plan import Plan
+from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import CUTS, EPOCHS, PROGRESS
+from schemas import CONSUMER_OFFSETS, CUTS, EPOCHS, JOB_RUNS, PROGRESS, QUEUE_BOUNDS, Table
 from tests.races import in_threads, meet_before_saving
 
 
@@ -24,8 +24,8 @@ def cut(store: Store, append_seq: int) -> DataFrame:
     return store.spark.createDataFrame([(append_seq, 0)], CUTS.columns).coalesce(1)
 
 
-def progress(store: Store, follower: str) -> DataFrame:
-    return store.spark.createDataFrame([(follower, 1, None, None, None, None, None)], PROGRESS.columns)
+def offset(store: Store, group: str) -> DataFrame:
+    return store.spark.createDataFrame([(group, "T", 0, "", 1, 0, 0)], CONSUMER_OFFSETS.columns)
 
 
 def next_cut(store: Store) -> Callable[[Snapshot], Plan]:
@@ -109,16 +109,37 @@ def test_threads_of_one_session_all_get_their_turn(store: Store) -> None:
 
 
 def test_a_cache_may_lose_its_race_without_harm(store: Store) -> None:
-    rows = progress(store, "x")
+    rows = store.spark.createDataFrame([("T", 0, 0, 1, 0)], QUEUE_BOUNDS.columns)
     stale = store.snapshot()
-    stale.number(PROGRESS, "x")
+    stale.number(QUEUE_BOUNDS)
 
     def write(at: Snapshot) -> Plan:
-        return Plan((at.replace(PROGRESS, rows, "follower = 'x'", key="x", may_lose=True),))
+        return Plan((at.replace(QUEUE_BOUNDS, rows, may_lose=True),))
 
-    assert commit(store, write).counts == {"progress": 1}
+    assert commit(store, write).counts == {"queue_bounds": 1}
     assert commit(store, lambda _: write(stale)).counts == {}
-    assert store.progress.count() == 1
+    assert store.queue_bounds.count() == 1
+
+
+def test_a_write_afterwards_is_planned_from_what_the_others_have_written(store: Store) -> None:
+    seen = []
+
+    def afterwards(at: Snapshot) -> Write:
+        seen.append(at.number(CUTS))
+        return at.replace(EPOCHS, store.spark.createDataFrame([(1, at.number(CUTS))], EPOCHS.columns))
+
+    committed = commit(
+        store, lambda at: Plan((at.append(CUTS, cut(store, 0)),), {"is": "told"}, afterwards=afterwards)
+    )
+    assert (seen, committed.counts, committed.result) == ([0], {"cuts": 1, "epochs": 1}, {"is": "told"})
+
+
+@pytest.mark.parametrize(
+    ("table", "key"), [(CONSUMER_OFFSETS, ""), (PROGRESS, "deliver"), (JOB_RUNS, ""), (JOB_RUNS, "g")]
+)
+def test_a_table_is_numbered_in_one_way(store: Store, table: Table, key: str) -> None:
+    with pytest.raises(AssertionError, match=f"{table.name} is numbered by"):
+        store.snapshot().number(table, key)
 
 
 @pytest.mark.slow
@@ -155,14 +176,15 @@ def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
 
 
 def test_keys_of_a_table_are_numbered_apart(store: Store) -> None:
-    for follower in ("x", "y", "x"):
-        rows = progress(store, follower)
+    for group in ("x", "y", "x"):
+        rows, where = offset(store, group), f"`group` = '{group}'"
         commit(
-            store, lambda at, f=follower, r=rows: Plan((at.replace(PROGRESS, r, f"follower = '{f}'", key=f),))
+            store,
+            lambda at, g=group, r=rows, w=where: Plan((at.replace(CONSUMER_OFFSETS, r, w, key=g),)),
         )
     at = store.snapshot()
-    assert (at.number(PROGRESS, "x"), at.number(PROGRESS, "y")) == (1, 0)
-    assert store.progress.count() == 2
+    assert (at.number(CONSUMER_OFFSETS, "x"), at.number(CONSUMER_OFFSETS, "y")) == (1, 0)
+    assert store.consumer_offsets.count() == 2
 
 
 def test_an_empty_append_with_a_number_is_a_fence(store: Store) -> None:

@@ -14,12 +14,14 @@ from pipelines.store.commit import commit
 from pipelines.store.create import make_tables
 from pipelines.store.plan import Plan
 from pipelines.store.progress import (
+    NOTHING_SEEN,
     Followed,
+    Seen,
     covered,
     expect_intact,
     followed_by,
-    progress_write,
-    read_progress,
+    seen_by,
+    seen_write,
 )
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -28,6 +30,7 @@ from tests.conftest import JobRun
 from tests.consume.listeners import Listeners
 from tests.dispatch.log_rows import append, properties
 from tests.life import B, Life
+from tests.store.earlier_versions import forget_clocks, keep_clocks_as_rows
 
 MESSAGE = {"properties": properties(UNIQ_KEY="u", KEYS="k")}
 
@@ -144,19 +147,81 @@ def test_rows_of_appends_the_log_does_not_have_do_not_count_and_are_dropped(stor
     assert dispatch(store) == {}
 
 
-def test_what_a_job_remembers_counts_for_its_log_only(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_what_a_job_remembers_counts_for_its_log_only(store: Store, tmp_path: Path, is_old: bool) -> None:
     append(store, MESSAGE)
-    commit(store, lambda at: Plan((progress_write(at, {"deliver": 0, "deliver:clock_ms": 9_000}),)))
-    assert read_progress(store.snapshot()) == {"deliver": 0, "deliver:clock_ms": 9_000}
+    see(store, Seen(0, 9_000))
+    assert seen_by(store.snapshot(), "deliver") == Seen(0, 9_000)
 
     def jobs_go_on() -> None:
         append(store, MESSAGE)
-        commit(store, lambda at: Plan((progress_write(at, {"deliver": 1}),)))
+        see(store, Seen(1, 9_500))
+        if is_old:
+            keep_clocks_as_rows(store)
 
     copy = copied(store, tmp_path / "copy", jobs_go_on, "commitlog")
-    assert read_progress(store.snapshot()) == {"deliver": 1, "deliver:clock_ms": 9_000}
+    assert seen_by(store.snapshot(), "deliver") == Seen(1, 9_500)
     append(copy, MESSAGE)
-    assert read_progress(copy.snapshot()) == {}
+    assert seen_by(copy.snapshot(), "deliver") == NOTHING_SEEN
+    dispatch(copy)  # which keeps the row as it is
+    assert seen_by(copy.snapshot(), "deliver") == NOTHING_SEEN
+
+
+@pytest.mark.quick
+def test_clocks_that_an_earlier_version_kept_as_rows_are_read_as_before_and_upgraded(store: Store) -> None:
+    append(store, MESSAGE)
+    see(store, Seen(0, 9_000))
+    see(store, Seen(0, 7_000), "check_transactions")
+    dispatch(store)
+    keep_clocks_as_rows(store)
+    old = {row.follower: row.append_seq for row in store.progress.collect()}
+    assert (old["deliver"], old["deliver:clock_ms"], "clock_ms" in store.progress.columns) == (
+        0,
+        9_000,
+        False,
+    )
+    assert seen_of_both(store) == [Seen(0, 9_000), Seen(0, 7_000)]
+    assert covered(store.snapshot(), CONSUME_QUEUE) == 0
+    append(store, MESSAGE)
+    assert dispatch(store)["progress"] == 6
+    assert store.progress.columns == PROGRESS.names
+    found = {row.follower: (row.append_seq, row.clock_ms) for row in store.progress.collect()}
+    of_tables = {table.name: (1, None) for table in DERIVED}
+    assert found == {**of_tables, "deliver": (0, 9_000), "check_transactions": (0, 7_000)}
+    assert seen_of_both(store) == [Seen(0, 9_000), Seen(0, 7_000)]
+
+
+def test_a_job_whose_clock_an_earlier_version_has_dropped_has_seen_nothing(store: Store) -> None:
+    append(store, MESSAGE)
+    see(store, Seen(0, 9_000))
+    forget_clocks(store)
+    assert store.progress.columns == PROGRESS.names
+    assert seen_by(store.snapshot(), "deliver") == NOTHING_SEEN
+    see(store, Seen(0, 9_500))
+    assert seen_by(store.snapshot(), "deliver") == Seen(0, 9_500)
+
+
+def test_a_clock_without_the_proof_of_its_append_does_not_count(store: Store) -> None:
+    append(store, MESSAGE)
+    see(store, Seen(0, 9_000))
+    keep_clocks_as_rows(store)
+    others = F.when(F.col("follower") == "deliver", F.col("log_commit")).otherwise("another log's")
+    rows = store.spark.createDataFrame(
+        store.progress.withColumn("log_commit", others).collect(), store.progress.schema
+    )
+    commit(
+        store, lambda at: Plan((at.replace(PROGRESS, rows.withColumn("clock_ms", F.lit(None).cast("long"))),))
+    )
+    assert seen_by(store.snapshot(), "deliver") == NOTHING_SEEN
+
+
+def see(store: Store, seen: Seen, job: str = "deliver") -> None:
+    commit(store, lambda at: Plan((seen_write(at, job, seen),)))
+
+
+def seen_of_both(store: Store) -> list[Seen]:
+    at = store.snapshot()
+    return [seen_by(at, job) for job in ("deliver", "check_transactions")]
 
 
 def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(store: Store) -> None:
@@ -171,7 +236,7 @@ def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(store: 
         checksum.unlink()  # then Delta is asked for the rows
     at = store.snapshot()
     assert [covered(at, table) for table in (CONSUME_QUEUE, MESSAGE_INDEX, PARKED)] == [0, 0, -1]
-    assert read_progress(at) == {}
+    assert seen_by(at, "deliver") == NOTHING_SEEN
     append(store, MESSAGE)
     assert dispatch(store)["consume_queue"] == 1
     assert offsets(store, CONSUME_QUEUE) == [0, 100]

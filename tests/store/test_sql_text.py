@@ -40,7 +40,8 @@ def test_what_is_replaced_is_what_is_named_and_nothing_else(store: Store):
             [(group, "T", 0, "", offset, 0, 0) for group in groups], CONSUMER_OFFSETS.columns
         ).coalesce(1)
 
-    commit(store, lambda at: Plan((at.append(CONSUMER_OFFSETS, rows(1, *names)),)))
+    for name in names:
+        commit(store, lambda at, n=name: Plan((at.append(CONSUMER_OFFSETS, rows(1, n), key=n),)))
     for name in ("T') OR ('1' = '1", "a\\b", "two\nlines"):
         where = f"`group` = {text_literal(name)}"
         commit(store, lambda at, n=name, w=where: Plan((at.replace(CONSUMER_OFFSETS, rows(2, n), w, key=n),)))

@@ -1,12 +1,17 @@
 """Half messages and their ends; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipelines.store.progress import seen_by
+from schemas import PROGRESS
 from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
+from tests.races import killed_before_writing
+from tests.store.earlier_versions import keep_clocks_as_rows
 
 pytestmark = pytest.mark.usefixtures("engine_of_choice")
 
@@ -27,6 +32,71 @@ def unknown(message):
 def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "answers_of_a_test.py").write_text(ANSWERS)
     monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.fixture
+def asked(life: Callable[..., Life], answers: None) -> Life:
+    """Two halves: the one born at 0 s was asked about at 33 s, the other is born at 30 s."""
+    store = life()
+    store.put(B, half("u0", born_timestamp=B))
+    store.put(B + 30_000, half("u30", born_timestamp=B + 30_000))
+    assert checked(store, B + 33_000) == 1
+    return store
+
+
+def checked(store: Life, now: int) -> int:
+    result = store.job("check_transactions", now, "--checker", "answers_of_a_test:unknown").result
+    return int(result["checked"])
+
+
+def times_asked(store: Life, *keys: str) -> list[int]:
+    return [sum(row.purpose == "check" for row in store.by_key(key)) for key in keys]
+
+
+@pytest.mark.parametrize("upgraded_by", ["dispatch", "check_transactions"])
+def test_a_clock_that_an_earlier_version_kept_has_no_half_asked_about_twice(
+    asked: Life, upgraded_by: str
+) -> None:
+    store = asked
+    keep_clocks_as_rows(store.store)
+    before = seen_by(store.store.snapshot(), "check_transactions")
+    assert before.clock_ms == B + 33_000
+    assert checked(store, B + 33_000) == 0
+    if upgraded_by == "dispatch":
+        store.job("dispatch", B + 33_000)
+        assert seen_by(store.store.snapshot(), "check_transactions") == before
+    assert checked(store, B + 33_000) == 0
+    assert checked(store, B + 36_001) == 2  # u30 is over its six seconds, u0 is asked about in each run
+    assert times_asked(store, "u0", "u30") == [2, 1]
+    assert store.store.progress.columns == PROGRESS.names
+    assert checked(store, B + 36_001) == 0
+    store.expect_promises()
+
+
+def test_a_check_that_was_killed_between_rows_and_progress_asks_no_more_than_once(
+    asked: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = asked
+    killed_before_writing(monkeypatch, PROGRESS.name)
+    checker = ("--checker", "answers_of_a_test:unknown")
+    assert store.run("check_transactions", B + 36_001, *checker).exit_status == 1
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(store.directory))
+    assert times_asked(store, "u0", "u30") == [2, 1]
+    assert checked(store, B + 36_001) == 0
+    assert checked(store, B + 36_002) == 2
+    store.expect_promises()
+
+
+def test_progress_does_not_count_in_a_copy_whose_log_lacks_the_questions(asked: Life) -> None:
+    store = asked
+    copy = store.copied("copy")
+    assert checked(store, B + 36_001) == 2
+    shutil.rmtree(copy.store.path(PROGRESS))  # as in a copy made table by table while jobs run
+    shutil.copytree(store.store.path(PROGRESS), copy.store.path(PROGRESS))
+    copy.put(B + 37_000, {"topic": "T"})
+    assert checked(copy, B + 38_000) == 2
+    copy.expect_promises()
 
 
 def half(key: str, body: str = "b", **more: object) -> dict[str, object]:
