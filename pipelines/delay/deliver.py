@@ -37,7 +37,7 @@ from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, covered, followed_rows, seen_by, seen_write
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, MESSAGE_INDEX
+from schemas import COMMITLOG, MESSAGE_INDEX, PROGRESS
 
 # Its row in `progress`: all that was due at the clock, of appends up to the number, is settled.
 FOLLOWER = "deliver"
@@ -85,6 +85,7 @@ def plan_deliver(
         # Without an append of this run before it, nothing was due, and the next look is as short.
         writes = () if after is None else (all_seen(at),)
         return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
+    at.preload(PROGRESS)
     columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
     chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
     # Earlier runs, and earlier appends of this one, have seen nothing that is due later.

@@ -26,7 +26,7 @@ from pipelines.store.progress import Seen, seen_by, seen_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import CHECK, DISCARD, halves, has_imports, settled_before_import
 from pipelines.transaction.state import TransactionState
-from schemas import COMMITLOG
+from schemas import COMMITLOG, PROGRESS
 
 Checker = Callable[[Message], TransactionState | None]
 
@@ -98,6 +98,7 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
     if not planned.writes:
         return Plan((), nothing)
+    at.preload(PROGRESS)
     all_seen = None
     more = ready.num_rows > limit
     if not more:
