@@ -172,7 +172,7 @@ def overtaken(meanwhile: Callable[[str], None]) -> Iterator[set[str]]:
         yield seen
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -146,7 +146,7 @@ def test_whoever_records_a_groups_offsets_numbers_the_commit_by_the_group(
     store = life()
     fill(store, "a", "b", "c")
     record(store, 1, "h")
-    consume(store, B, listeners.name("accept"))
+    consume(store, B, listeners.name("accept"), consumed=3)
     store.job("reset_offsets", B, "--group", "g", "--topic", "T", "--to-offset", 0)
     found = ids_of_commits(store.store, CONSUMER_OFFSETS)
     assert (found[0], set(found[1:])) == ("consumer_offsets:h", {"consumer_offsets:g"})

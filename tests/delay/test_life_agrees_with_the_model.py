@@ -186,7 +186,7 @@ def answer(key: str) -> list[tuple[str, str]]:
     return [(key, word)] if word else []
 
 
-@pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_random_histories(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

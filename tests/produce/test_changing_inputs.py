@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs import put_messages
-from pipelines.produce import put
+from pipelines.produce import put, put_input
 from pipelines.produce.counted_input import CountedInput
 from pipelines.produce.inputs import Input
 from pipelines.store.store import Store
@@ -94,7 +93,7 @@ def test_a_topic_that_gets_other_queues_between_the_passes_is_counted_again(
         topics("create", "orders", "--queues", 4)
     rows = [{"topic": "orders", "body": str(n), "sharding_key": f"customer-{n}"} for n in range(20)]
     source = write_jsonl(tmp_path / "input.jsonl", rows)
-    count = put_messages.count_input
+    count = put_input.count_input
     changes = [("update", "orders", "--queues", 2) if is_there else ("create", "orders", "--queues", 2)]
 
     def count_and_change(*arguments: Any) -> CountedInput:
@@ -102,7 +101,7 @@ def test_a_topic_that_gets_other_queues_between_the_passes_is_counted_again(
         topics(*changes.pop())
         return counted
 
-    monkeypatch.setattr(put_messages, "count_input", count_and_change)
+    monkeypatch.setattr(put_input, "count_input", count_and_change)
     run = commitlake("put_messages", "--store", store.uri, "--input", source)
     assert (run.exit_status, run.result.get("appended")) == (0, 20), run.stderr
     stored = sorted((row.queue_id, row.queue_offset) for row in store.commitlog.collect())
