@@ -64,7 +64,7 @@ def test_backups_beside_busy_writers_are_stores(
                 time.sleep(0.2)
             if backups == 1:  # one that is killed while it copies, wherever it is by then
                 killed = start("backup", "--store", store.store.uri, "--to", to)
-                kill_when(killed, to / "_backup.json", 1, 8, with_jvm=True)
+                kill_when(killed, to / "_backup.json", 1, with_jvm=True)
             appends = store.job("backup", B, "--to", to).result["append_seq"]
         assert all(writer.poll() is None for writer in writers)
     finally:
