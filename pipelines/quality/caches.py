@@ -29,9 +29,9 @@ def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     known = at.read(QUEUE_BOUNDS)
     next_offset, end = F.col("next_offset"), F.col("end")
     is_log = (F.col("topic") == LOG_TOPIC) & (F.col("queue_id") == LOG_BOUNDS_QUEUE)
-    # A blank may be the last thing in the log.
+    # The last thing in the log may be a blank, which fills its segment.
     segment_end = end - end % F.lit(settings.segment_bytes) + F.lit(settings.segment_bytes)
-    agrees = F.when(is_log, next_offset.between(end, segment_end)).otherwise(next_offset == end)
+    agrees = (next_offset == end) | (is_log & (next_offset == segment_end))
     queue = (
         F.when(is_log, F.lit("the log"))
         .when(F.col("topic") == LOG_TOPIC, F.lit("the last store time"))
@@ -135,7 +135,7 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     head = LogHead(
         append_seq=at.number(COMMITLOG),
         min_offset=min(known[log][0], first) if log in known else first,
-        next_offset=known_end if end <= known_end <= segment_end else end,
+        next_offset=known_end if known_end == segment_end else end,
         last_store_timestamp=told[clock][1],
         next_queue_offsets={queue: following for queue, (_, following) in queues.items()},
         min_queue_offsets={queue: least for queue, (least, _) in queues.items()},

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.errors import StoreError
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.plan import Write
 from pipelines.store.planned import expect_whole
 from pipelines.store.small_tables import whole_table_write
-from pipelines.store.snapshot import Snapshot
+from pipelines.store.snapshot import Snapshot, app_id
 from schemas import COMMITLOG, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
@@ -57,12 +58,26 @@ EMPTY_HEAD = LogHead(-1, 0, 0, 0)
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any.
 
-    Raises StoreError where the last append is not as it was planned: nothing may follow from it.
+    Raises StoreError where the last append is not as it was planned, or the bounds are of appends that the log does not
+    have: nothing may follow from it.
     """
     head = head_as_found(at)
     if head.bounds_append_seq < head.append_seq:  # whoever brought the bounds up has looked
         expect_whole(at)
+    if head.bounds_append_seq > head.append_seq:
+        _expect_in_log(at, head.bounds_append_seq)
     return head
+
+
+def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
+    """Bounds may be newer than the snapshot's log, not than the log: a copy of different times would give offsets twice."""
+    last = at.store.delta(COMMITLOG).newest().number(app_id(COMMITLOG))
+    if bounds_append_seq > last:
+        raise StoreError(
+            f"queue_bounds is as of append {bounds_append_seq}, but the log's last append is {last}: the store is a copy "
+            "whose tables are of different times, or its log was put back as it was earlier. Nothing was written; run "
+            f"`commitlake validate --store {at.store.uri} --repair`, which puts queue_bounds right, then this again"
+        )
 
 
 def head_as_found(at: Snapshot) -> LogHead:

@@ -1,16 +1,20 @@
 """The head of the log: bounds, and the appends since."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipelines.errors import HeadMoved
 from pipelines.store.commit import commit
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
+from schemas import COMMITLOG
 from tests.conftest import JobRun, write_jsonl
 from tests.dispatch.log_rows import append
+from tests.life import B, Life
 
 
 def test_an_empty_store_starts_at_byte_0(store: Store) -> None:
@@ -43,6 +47,46 @@ def test_the_head_is_the_same_from_bounds_and_from_the_appends(
     assert after.bounds_append_seq == before.append_seq
     for name in ("append_seq", "min_offset", "next_offset", "last_store_timestamp", "next_queue_offsets"):
         assert getattr(after, name) == getattr(before, name)
+
+
+def test_bounds_of_appends_that_the_log_does_not_have_stop_whoever_appends(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """A copy in the order of names: its log is older than its bounds, from which offsets would be given twice."""
+    first = life()
+    first.put(B, {"topic": "T", "queue_id": 0, "body": "kept"})
+    shutil.copytree(first.store.path(COMMITLOG), tmp_path / "older")
+    first.put(B, *[{"topic": "T", "queue_id": 0, "body": "lost"}] * 3)
+    first.put(B, {"topic": "lost", "queue_id": 0})
+    commit(first.store, lambda at: Plan((bounds_write(at, read_head(at)),)))
+    copy = Life(first.commitlake, Store(first.store.spark, str(tmp_path / "copy")), tmp_path)
+    shutil.copytree(first.store.uri, copy.store.uri)
+    shutil.rmtree(copy.store.path(COMMITLOG))
+    shutil.copytree(tmp_path / "older", copy.store.path(COMMITLOG))
+
+    source = copy.input({"topic": "T", "queue_id": 0, "body": "new"})
+    refused = copy.job("put_messages", B, "--input", source, exit_status=1)
+    assert "queue_bounds is as of append 2, but the log's last append is 0" in refused.stderr
+    assert "validate" in refused.stderr
+    assert [bytes(row.body) for row in copy.rows()] == [b"kept"]
+
+    copy.job("validate", B, "--suite", "caches", "--repair")
+    for number in range(4):
+        copy.job("put_messages", B, "--input", source, "--batch-id", f"b{number}")
+    copy.expect_promises()
+    assert [row.queue_offset for row in copy.rows()] == list(range(5))
+
+
+def test_bounds_that_are_newer_than_a_snapshots_log_are_anothers_append(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, {"topic": "T"})
+    at = store.store.snapshot()
+    assert at.number(COMMITLOG) == 0  # pinned: another writer comes now
+    store.put(B, {"topic": "T"})
+    commit(store.store, lambda now: Plan((bounds_write(now, read_head(now)),)))
+    assert read_head(at).bounds_append_seq == 1
+    with pytest.raises(HeadMoved):
+        commit(store.store, lambda _: Plan((at.append(COMMITLOG, at.read(COMMITLOG)),)), attempts=1)
 
 
 def test_open_and_rolled_back_rows_take_no_place_in_their_queue(store: Store) -> None:
