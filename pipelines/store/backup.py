@@ -32,6 +32,7 @@ from schemas import (
     QUEUE_BOUNDS,
     STORE_SETTINGS,
     TABLES,
+    TABLES_BY_NAME,
     Table,
 )
 
@@ -74,7 +75,6 @@ class Backup:
 
     def __init__(self, store: Store, to: str, now_ms: int) -> None:
         self.store, self.to, self.now_ms = store, absolute(store.spark, to), now_ms
-        self._here, self._there = (hadoop_path(store.spark, uri)[1] for uri in (store.uri, self.to))
         self._expect_apart()
         self.before = self._read_note()
         self._at = _pinned(store)
@@ -149,7 +149,7 @@ class Backup:
             raise BadInput(f"--to is {theirs}; expected a directory apart from the store, which is at {ours}")
 
     def _read_note(self) -> dict[str, Pinned] | None:
-        """The versions the directory has, or was to get; None for an empty one."""
+        """The versions the directory has, or was to get; None for one without a log, as an empty one is."""
         directory, files = hadoop_path(self.store.spark, self.to)
         note, _ = hadoop_path(self.store.spark, f"{self.to}/{BACKUP_FILE}")
         if files.exists(note):
@@ -158,9 +158,17 @@ class Backup:
             except ValueError:
                 return None  # cut short while it was written
             return {name: Pinned(**pinned) for name, pinned in said["tables"].items()}
-        if files.exists(directory) and len(files.listStatus(directory)):
+        if files.exists(directory) and not self._holds_data_files_alone():
             raise BadInput(f"{self.to} is not empty and holds no backup; name an empty directory for --to")
         return None
+
+    def _holds_data_files_alone(self) -> bool:
+        """Whether the directory is empty, or has what was copied by other means: tables' files without their logs."""
+        directory, files = hadoop_path(self.store.spark, self.to)
+        names = [status.getPath().getName() for status in files.listStatus(directory)]
+        logs = (hadoop_path(self.store.spark, f"{self.to}/{name}/_delta_log")[0] for name in names)
+        are_known = all(name in TABLES_BY_NAME or name.startswith(("_", ".")) for name in names)
+        return are_known and not any(files.exists(log) for log in logs)
 
     def _write_note(self, status: str) -> None:
         note, files = hadoop_path(self.store.spark, f"{self.to}/{BACKUP_FILE}")
@@ -176,7 +184,7 @@ class Backup:
             now = self.tables.get(name)
             if now is None or now.id != before.id:
                 raise BadInput(f"{self.to} holds a backup of another store; name an empty directory for --to")
-            table = next(table for table in TABLES if table.name == name)
+            table = TABLES_BY_NAME[name]
             is_older = now.version < before.version
             is_other = self._at.commit_id(table, before.version) not in (before.commit, None)
             is_written_to = has_commit(self.store.spark, f"{self.to}/{name}", before.version + 1)

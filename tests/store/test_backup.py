@@ -1,6 +1,7 @@
 """Backups: a copy made while others write is a store that keeps every promise, and goes on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,6 +159,23 @@ def test_a_long_log_is_copied_from_its_checkpoint_and_progress_still_counts(
     assert offsets(copied, COMMITLOG) == [0, 100, 200, 300]
     assert commit(copied, plan_dispatch).counts["consume_queue"] == 3
     assert offsets(copied, CONSUME_QUEUE) == [0, 100, 200, 300]
+
+
+def test_files_that_were_copied_by_other_means_are_there_already(filled: Life, tmp_path: Path) -> None:
+    """docs/operations.md: the data files of a large store go ahead, without the logs."""
+    to = tmp_path / "backup"
+    shutil.copytree(filled.store.uri, to, ignore=shutil.ignore_patterns("_delta_log"))
+    done = filled.job("backup", B, "--to", to).result
+    assert 0 < done["already"] < done["files"] + done["already"]
+    copied = Life(filled.commitlake, Store(filled.store.spark, str(to)), tmp_path)
+    assert copied.rows() == filled.rows()
+    assert copied.job("validate", B, "--full").result["broken"] == 0
+
+
+def test_a_copy_with_its_logs_is_no_place_for_a_backup(filled: Life, tmp_path: Path) -> None:
+    shutil.copytree(filled.store.uri, tmp_path / "copy")
+    run = filled.job("backup", B, "--to", tmp_path / "copy", exit_status=2)
+    assert "is not empty and holds no backup" in run.stderr
 
 
 @pytest.mark.parametrize("to", ["store1/inside", "", "full"])
