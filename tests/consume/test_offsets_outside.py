@@ -120,6 +120,7 @@ def test_a_run_with_a_clock_far_ahead_does_not_park_an_orderly_queue(
     consume(store, B, *orderly, failed=1)
     # A clock as far ahead as clocks may be has it wait as long, and no longer.
     consume(store, B + 1_000 + CLOCKS_APART_MS, *orderly, consumed=1)
+    assert offsets(store)["T", 0] == 1
 
 
 def test_retries_are_read_from_every_queue_that_has_some(
@@ -131,6 +132,7 @@ def test_retries_are_read_from_every_queue_that_has_some(
     store.job("dispatch", B)
     store.job("topics", B, "create", "%RETRY%g", "--queues", 1)
     consume(store, B, listeners.name("accept"), consumed=3)
+    assert sorted(entry[1] for entry in listeners.handed()) == [0, 5, 7]
 
 
 def ids_of_commits(store: Store, table: Table) -> list[str]:

@@ -3,12 +3,14 @@
 import shutil
 from collections.abc import Callable
 from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 
 from jobs import deliver
+from jobs.launch.run import Run
 from pipelines.delay import deliver as module
 from pipelines.delay.deliver import plan_deliver
 from pipelines.log import copies
@@ -349,11 +351,11 @@ def test_each_plan_of_a_run_reads_the_clock(
     store.put(
         B, *[{"topic": "T", "unique_key": f"k{n}", "deliver_at_ms": B + wait} for n, wait in enumerate(waits)]
     )
-    clock = iter([B + 10_000, B + 20_000])
-    monkeypatch.setattr(
-        deliver, "plan_deliver", lambda at, now_ms, *given: plan_deliver(at, next(clock), *given, limit=2)
-    )
-    assert store.deliver(B + 10_000)["delivered"] == 4
+    clock = chain([B + 10_000], repeat(B + 20_000))
+    monkeypatch.setattr(Run, "now_ms", property(lambda _: next(clock)))
+    monkeypatch.setattr(deliver, "plan_deliver", partial(plan_deliver, limit=2))
+    run = store.commitlake("deliver", "--store", store.store.uri, "--quiet")
+    assert (run.exit_status, run.result["delivered"]) == (0, 4), run.stderr
     delivered = [row.store_timestamp - B for row in store.rows() if row.topic == "T"]
     assert delivered == [10_000, 10_000, 20_000, 20_000]
 

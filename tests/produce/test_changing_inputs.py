@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.produce import put, put_input
+from pipelines.produce import counted_input, put, put_input
 from pipelines.produce.counted_input import CountedInput
 from pipelines.produce.inputs import Input
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
+from tests.life import B, Life
 
 Commitlake = Callable[..., JobRun]
-B = 1_700_000_000_000
 
 
 def between_the_passes(monkeypatch: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
@@ -107,3 +107,54 @@ def test_a_topic_that_gets_other_queues_between_the_passes_is_counted_again(
     stored = sorted((row.queue_id, row.queue_offset) for row in store.commitlog.collect())
     by_queue = [sum(queue == queue_id for queue_id, _ in stored) for queue in (0, 1)]
     assert stored == [(queue, offset) for queue in (0, 1) for offset in range(by_queue[queue])]
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["its last row is shorter", "its last row is gone"])
+def test_a_file_that_shrinks_while_it_is_written_stops_the_log(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, is_gone: bool
+) -> None:
+    """The look at the files comes before: shorter, the pass itself fails; without the row, the commit is not as planned."""
+    store = life()
+    rows = [{"topic": "orders", "queue_id": 0, "body": f"{n} {'x' * 50}"} for n in range(5)]
+    source = store.input(*rows)
+    monkeypatch.setattr(Input, "expect_unchanged", lambda *_: None)
+    left = rows[:-1] if is_gone else [*rows[:-1], rows[-1] | {"body": ""}]
+    between_the_passes(monkeypatch, lambda: write_jsonl(source, left))
+    run = store.job("put_messages", B, "--input", source, exit_status=1)
+    if is_gone:
+        assert "append 0 of the log holds 4 rows" in run.stderr, run.stderr
+        store.job("validate", B, "--suite", "log", "--repair")
+    else:
+        assert "rows take fewer bytes than were counted" in run.stderr, run.stderr
+    assert store.rows() == []
+    again = store.job("put_messages", B, "--input", source).result
+    assert (again["appended"], again["already"]) == (len(left), 0)
+    store.expect_promises()
+
+
+def test_queues_that_change_between_two_appends_of_a_batch_id_leave_each_message_once(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is counted again is compared with what the id has put so far: it is the same input."""
+    store = life()
+    directory = tmp_path / "files"
+    directory.mkdir()
+    for file in range(3):
+        rows = [{"topic": "orders", "body": f"{file}-{n}", "sharding_key": f"c{n}"} for n in range(10)]
+        write_jsonl(directory / f"{file}.jsonl", rows)
+    monkeypatch.setattr(counted_input, "APPEND_BYTES", 1)
+    monkeypatch.setattr(counted_input, "PARTS_OF_A_FILE", 2**40)
+    go_on, changes = put.Found.and_also, [("update", "orders", "--queues", 2)]
+
+    def change_and_go_on(self: put.Found, placement: put.Placement) -> put.Found:
+        if changes:
+            run = store.commitlake("topics", "--store", store.store.uri, *changes.pop())
+            assert run.exit_status == 0, run.stderr
+        return go_on(self, placement)
+
+    monkeypatch.setattr(put.Found, "and_also", change_and_go_on)
+    given = ("put_messages", B, "--input", directory, "--batch-id", "mine")
+    assert store.job(*given).result["appended"] == 30
+    assert len({bytes(row.body) for row in store.rows()}) == len(store.rows()) == 30
+    store.expect_promises()
+    assert store.job(*given).result["already"] == 30
