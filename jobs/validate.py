@@ -1,4 +1,4 @@
-"""Check every promise of the tables, as Great Expectations suites, and mend what can be derived."""
+"""Check every promise of the tables, as Great Expectations suites, and fix what can be derived."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def validate(
         bool,
         typer.Option(
             "--repair",
-            help="Mend what is derived from the log; take off a last append that is not as planned.",
+            help="Fix what is derived from the log; take off a last append that is not as planned.",
         ),
     ] = False,
     expectations: Annotated[
@@ -159,8 +159,8 @@ def _validate_suites(
 
 def _validate(run: Run, validator: Validator, scopes: Mapping[str, Scope], run_id: str) -> list[Finding]:
     checks = sum(len(SUITES[name].checks) for name in scopes)
-    with run.progress("validating", checks, "checks") as looked:
-        findings = validate_suites(validator, run.store.snapshot(), scopes, looked)
+    with run.progress("validating", checks, "checks") as advance:
+        findings = validate_suites(validator, run.store.snapshot(), scopes, advance)
     run.commit(partial(plan_record, findings=findings, scopes=scopes, run_id=run_id, now_ms=run.now_ms))
     return findings
 

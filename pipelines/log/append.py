@@ -16,7 +16,7 @@ from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
-# After so many rows since queue_bounds the next head would have to read too many.
+# Rows since queue_bounds after which the next head would have to read too many.
 ROWS_BETWEEN_BOUNDS = 100_000
 
 

@@ -103,7 +103,7 @@ class CountRules:
 
 
 def counted_splits(slim: DataFrame, rules: CountRules) -> list[CountedSplit]:
-    """Count `slim`: one small row a split comes back (and four bytes a message when sizes are asked for).
+    """Count `slim`: one small row a split comes back (and four bytes a message with their sizes).
 
     slim   `file_hash` long, `block_start` long, `topic` string, `size_bytes` int, and where the input has them:
            `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
@@ -138,7 +138,7 @@ def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable
 
 
 def runs_by_split(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[SplitId, Iterator[pa.RecordBatch]]]:
-    """Cut a task's rows where a new split starts. Each split's runs must be read before the next split is asked for."""
+    """Cut a task's rows where a new split starts. Each split's runs must be read before the next split is taken."""
     pending: list[tuple[SplitId, pa.RecordBatch]] = []
 
     def cut() -> Iterator[tuple[SplitId, pa.RecordBatch]]:

@@ -1,5 +1,6 @@
 """A counted input: what each split of it takes, and so which rows cannot be put and where all others may go."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -83,17 +84,18 @@ class CountedInput:
 
     def appends(self) -> Iterator[tuple[int, list[CountedSplit]]]:
         """The input cut into appends: (number of the first row, splits)."""
-        largest = max(
-            (sum(p.size_bytes for p in self.splits if p.id[0] == h) for h in self.source.hashes), default=0
-        )
-        limit = max(APPEND_BYTES, largest // PARTS_OF_A_FILE)
-        part: list[CountedSplit] = []
-        first = following = 0
+        bytes_of_file = Counter[int]()
         for split in self.splits:
-            if part and sum(each.size_bytes for each in part) + split.size_bytes > limit:
+            bytes_of_file[split.id[0]] += split.size_bytes
+        limit = max(APPEND_BYTES, max(bytes_of_file.values(), default=0) // PARTS_OF_A_FILE)
+        part: list[CountedSplit] = []
+        first = following = part_bytes = 0
+        for split in self.splits:
+            if part and part_bytes + split.size_bytes > limit:
                 yield first, part
-                first, part = following, []
+                first, part, part_bytes = following, [], 0
             part.append(split)
+            part_bytes += split.size_bytes
             following += split.rows
         if part:
             yield first, part

@@ -31,10 +31,10 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     if broken & DERIVED_PROMISES:
         dispatch(rebuild=True)
         run.say("consume_queue, message_index, parked, claims: rebuilt from the log")
-    mendable = broken & ({AS_OF, ENDS, BEGINS, AHEAD, PLANNED, APPEND_ONLY} | DERIVED_PROMISES)
-    if broken - mendable:
+    fixable = broken & ({AS_OF, ENDS, BEGINS, AHEAD, PLANNED, APPEND_ONLY} | DERIVED_PROMISES)
+    if broken - fixable:
         run.say("the log and what groups and people have set are the truth: nothing else of that is changed")
-    return bool(mendable) or has_cut
+    return bool(fixable) or has_cut
 
 
 def _cut(run: Work, dispatch: Callable[..., Any]) -> bool:

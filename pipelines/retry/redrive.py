@@ -116,10 +116,9 @@ def plan_redrive(
     )
     settings = at.store.settings
     planned = plan_copies(at, chosen, lambda log: redriven_copies(log, topics, settings), now_ms, append_id)
-    return Plan(
-        planned.writes,
-        {"redriven": planned.rows_by_purpose.get(REDRIVE, 0), "more": chosen.num_rows == limit},
-    )
+    # Without a copy none of the chosen rows is in the log any more, and so none after them.
+    more = chosen.num_rows == limit and bool(planned.writes)
+    return Plan(planned.writes, {"redriven": planned.rows_by_purpose.get(REDRIVE, 0), "more": more})
 
 
 def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings: Settings) -> DataFrame:

@@ -128,7 +128,7 @@ def _counted(at: Snapshot, append_seq: int) -> AddedRows:
 
 def _refusal(damage: Damage) -> StoreError:
     return StoreError(
-        f"{damage}. Nothing follows from it and nothing is appended behind it: run `commitlake validate --repair`, which "
+        f"{damage}. Nothing follows from it and nothing is appended after it: run `commitlake validate --repair`, which "
         "sets its rows aside, and then the job that wrote them again"
     )
 

@@ -139,7 +139,7 @@ def progress_write(
     writes    of the same plan, made before this one
     clock_ms  by which they have followed it, if they act by a clock
     """
-    log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
+    log = _log_of(at)
     numbers = {write.table.name: write.number for write in writes}
     kept, proven = {row.follower: row for row in progress_rows(at)}, _proven(at)
     rows = []
@@ -164,10 +164,16 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
     """Have derived tables cover nothing, whatever they hold, until a dispatch has written them again."""
     names = {table.name for table in tables}
     kept = [tuple(row) for row in progress_rows(at) if row.follower not in names]
-    log = (at.table_id(COMMITLOG), at.version(COMMITLOG), at.commit_id(COMMITLOG, at.version(COMMITLOG)))
+    log = _log_of(at)
     of_no_table = ("", -1)
     void = [(name, -1, *of_no_table, *log, None) for name in sorted(names)]
     return Plan((whole_table_write(at, PROGRESS, [*kept, *void]),))
+
+
+def _log_of(at: Snapshot) -> tuple[str, int, str | None]:
+    """The log as the snapshot has it, in the columns of PROOF."""
+    version = at.version(COMMITLOG)
+    return at.table_id(COMMITLOG), version, at.commit_id(COMMITLOG, version)
 
 
 def progress_rows(at: Snapshot) -> Sequence[Row]:
