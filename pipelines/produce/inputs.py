@@ -13,18 +13,23 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import reduce
 from operator import or_
-from typing import Any
 from urllib.parse import unquote
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.json_lines import has_text, is_one_object
-from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
-from pipelines.spark_internals.files import hadoop_path, sizes_and_times
+from pipelines.produce.input_files import (
+    InputFile,
+    delta_files,
+    delta_version,
+    directory_at,
+    files_at,
+    uri_hashes,
+)
+from pipelines.spark_internals.files import sizes_and_times
 from pipelines.spark_internals.jvm import innermost_text
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
@@ -54,17 +59,6 @@ _BOM = "\ufeff".encode().decode(_BYTES)
 
 # What Spark says of a CSV file whose header does not have the schema's names, or not as many.
 _OTHER_HEADER = re.compile(r"CSV header[^\0]*?CSV file: (\S+)")
-
-
-@dataclass(frozen=True)
-class InputFile:
-    """One file: its name as the user would write it, its URI as Spark reports it, the path to read it by."""
-
-    name: str
-    uri: str
-    path: str
-    size_bytes: int
-    modified_ms: int
 
 
 @dataclass(frozen=True)
@@ -173,14 +167,14 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     """
     if format not in FORMATS:
         raise BadInput(f"--format is {format!r}; expected one of {', '.join(FORMATS)}")
-    version = _delta_version(spark, path) if format == "delta" else None
-    files = _delta_files(spark, path, version) if version is not None else _files(spark, path)
+    version = delta_version(spark, path) if format == "delta" else None
+    files = delta_files(spark, path, version) if version is not None else files_at(spark, path)
     if not files:
         raise BadInput(f"no files at {path}; expected a file or a directory with {format} files")
-    unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), _hashes(spark, files), version)
+    unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), uri_hashes(spark, files), version)
     if format != "delta":
         in_directories = _directory_columns(path, files)
-        directory = _directory(spark, path) if in_directories else ""
+        directory = directory_at(spark, path) if in_directories else ""
         unchecked = replace(unchecked, directory=directory, directory_columns=in_directories)
     if format == "jsonl":
         known, unknown, garbled = _json_names(spark, unchecked)
@@ -232,8 +226,8 @@ def refusing_other_headers(source: Input) -> Iterator[None]:
 
 def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:
     """The arranged copy of an input, as an input."""
-    files = _files(spark, directory)
-    hashes = _hashes(spark, files)
+    files = files_at(spark, directory)
+    hashes = uri_hashes(spark, files)
     return Input(
         directory, "parquet", files, source.columns, hashes, staged_from=source.format, unknown=source.unknown
     )
@@ -433,37 +427,6 @@ def _text_of_bytes(characters: Column) -> Column:
     return F.encode(characters, _BYTES).cast("string")
 
 
-def _files(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
-    """Files at or below a path, ordered by name; names that start with _ or . are not data, as everywhere in Spark."""
-    root, system = _root(spark, path)
-    listing = system.listFiles(root, True)
-    files = []
-    while listing.hasNext():
-        status = listing.next()
-        uri = status.getPath().toUri()
-        name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
-        if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
-            path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # a name, not a pattern
-            files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
-    return tuple(sorted(files, key=lambda file: file.name))
-
-
-def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's Path of an input, and the file system it is on. Raises BadInput where there is nothing."""
-    root, system = hadoop_path(spark, path)
-    if not system.exists(root):
-        raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
-    return system.resolvePath(root), system
-
-
-def _directory(spark: SparkSession, path: str) -> str:
-    return str(_root(spark, path)[0].toString())
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(("_", ".")) or name.endswith("._COPYING_")  # what Hadoop has not copied to its end
-
-
 def _directory_columns(path: str, files: Sequence[InputFile]) -> tuple[str, ...]:
     """Columns that the names of directories give, as Spark and Hive write a partitioned table: `delay_level=3/tags=a/`.
 
@@ -488,35 +451,3 @@ def _directory_columns(path: str, files: Sequence[InputFile]) -> tuple[str, ...]
                 f"put what is below that directory, or name the column as one of {', '.join(INPUT_COLUMNS)}"
             )
     return columns
-
-
-def _delta_version(spark: SparkSession, path: str) -> int:
-    if not is_delta_table(spark, path):
-        raise BadInput(f"there is no Delta table at {path}; expected the directory that holds _delta_log")
-    return DeltaTable(spark, path).update().version
-
-
-def _delta_files(spark: SparkSession, path: str, version: int) -> tuple[InputFile, ...]:
-    table = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
-    uris = sorted(_uri(spark, file) for file in table.inputFiles())
-    # A Delta table's files never change, so their names stand for their sizes and times.
-    return tuple(InputFile(unquote(uri.rsplit("/", 1)[1]), uri, uri, 0, 0) for uri in uris)
-
-
-def _uri(spark: SparkSession, path: str) -> str:
-    """A file's path as the URI in which Spark says a row lies: a space, for one, is another there."""
-    if re.fullmatch(r"[\w./:=@+,;-]*", path, re.ASCII):
-        return path
-    return str(hadoop_path(spark, path)[0].toUri().toString())
-
-
-def _hashes(spark: SparkSession, files: Sequence[InputFile]) -> dict[int, int]:
-    # Hadoop writes a local file's URI with one slash or with three.
-    names = [
-        (number, uri)
-        for number, file in enumerate(files)
-        for uri in (file.uri, file.uri.replace(":///", ":/", 1))
-    ]
-    uris: Any = pa.table({"number": [number for number, _ in names], "uri": [uri for _, uri in names]})
-    hashed = spark.createDataFrame(uris).select("number", F.xxhash64("uri")).collect()  # two rows a file
-    return {file_hash: number for number, file_hash in hashed}

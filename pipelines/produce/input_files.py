@@ -1,0 +1,93 @@
+"""The files of a put's input: which there are, in which order, and how Spark names them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput
+from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
+from pipelines.spark_internals.files import hadoop_path
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One file: its name as the user would write it, its URI as Spark reports it, the path to read it by."""
+
+    name: str
+    uri: str
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
+    """Files at or below a path, ordered by name; names that start with _ or . are not data, as everywhere in Spark."""
+    root, system = _root(spark, path)
+    listing = system.listFiles(root, True)
+    files = []
+    while listing.hasNext():
+        status = listing.next()
+        uri = status.getPath().toUri()
+        name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
+        if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
+            path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # a name, not a pattern
+            files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
+    return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's Path of an input, and the file system it is on. Raises BadInput where there is nothing."""
+    root, system = hadoop_path(spark, path)
+    if not system.exists(root):
+        raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
+    return system.resolvePath(root), system
+
+
+def directory_at(spark: SparkSession, path: str) -> str:
+    """The directory as Spark says where files lie."""
+    return str(_root(spark, path)[0].toString())
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(("_", ".")) or name.endswith("._COPYING_")  # what Hadoop has not copied to its end
+
+
+def delta_version(spark: SparkSession, path: str) -> int:
+    """The newest version of a Delta table. Raises BadInput where there is none."""
+    if not is_delta_table(spark, path):
+        raise BadInput(f"there is no Delta table at {path}; expected the directory that holds _delta_log")
+    return DeltaTable(spark, path).update().version
+
+
+def delta_files(spark: SparkSession, path: str, version: int) -> tuple[InputFile, ...]:
+    """The files of a version of a Delta table, ordered by URI."""
+    table = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
+    uris = sorted(_uri(spark, file) for file in table.inputFiles())
+    # A Delta table's files never change, so their names stand for their sizes and times.
+    return tuple(InputFile(unquote(uri.rsplit("/", 1)[1]), uri, uri, 0, 0) for uri in uris)
+
+
+def _uri(spark: SparkSession, path: str) -> str:
+    """A file's path as the URI in which Spark says a row lies: a space, for one, is another there."""
+    if re.fullmatch(r"[\w./:=@+,;-]*", path, re.ASCII):
+        return path
+    return str(hadoop_path(spark, path)[0].toUri().toString())
+
+
+def uri_hashes(spark: SparkSession, files: Sequence[InputFile]) -> dict[int, int]:
+    """Hash of a file's URI -> its number in `files`."""
+    # Hadoop writes a local file's URI with one slash or with three.
+    names = [
+        (number, uri)
+        for number, file in enumerate(files)
+        for uri in (file.uri, file.uri.replace(":///", ":/", 1))
+    ]
+    uris: Any = pa.table({"number": [number for number, _ in names], "uri": [uri for _, uri in names]})
+    hashed = spark.createDataFrame(uris).select("number", F.xxhash64("uri")).collect()  # two rows a file
+    return {file_hash: number for number, file_hash in hashed}
