@@ -40,7 +40,6 @@ def lags(store: Life) -> list[Any]:
     return [*by_view, *[line for line in status.lines if '"lag": -' in line]]
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_offset_beyond_the_end_of_its_queue_becomes_the_end(
     life: Callable[..., Life], listeners: Listeners
@@ -72,7 +71,6 @@ def test_an_offset_that_an_import_has_brought_before_its_messages_stays(
     assert offsets(store)["T", 0] == 5
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_offset_before_the_first_message_becomes_the_first(
     life: Callable[..., Life], listeners: Listeners

@@ -30,7 +30,6 @@ def expect_answers(one: Life, now: int) -> None:
     one.job("check_transactions", now, "--outcomes", outcomes)
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_log_with_any_numbers_is_read_by_everyone(life: Callable[..., Life]) -> None:
     one = life()

@@ -108,7 +108,6 @@ def test_a_missing_table_is_named_and_nothing_is_written_in_its_place(store: Sto
     assert not Path(store.path(CLAIMS)).exists()
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("appends", [1, 2, 3])
 def test_in_a_copy_made_in_the_order_of_names_new_appends_are_dispatched(
@@ -279,7 +278,6 @@ def consume(filled: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
     return lambda exit_status=0: filled.job("consume", B, *arguments, exit_status=exit_status)
 
 
-@pytest.mark.nightly
 @pytest.mark.slow
 def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_again(
     filled: Life, consume: Consume
