@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.errors import StoreError
-from pipelines.log.place import rolls
+from pipelines.log.place import rolls, taken_before
 from tests.life import WHEEL, B, Life, raw
 from tests.model.log import Message, record_size
 
@@ -15,6 +15,21 @@ from tests.model.log import Message, record_size
 def rolled(sizes: list[int], log_offset: int, segment_bytes: int) -> tuple[list[int], list[int], int]:
     units, offsets, end = rolls(np.array(sizes, np.int64), log_offset, segment_bytes)
     return units.tolist(), offsets.tolist(), end
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("rows", [0, 1, 2, 50])
+@pytest.mark.parametrize("seed", range(5))
+def test_each_row_takes_the_places_after_those_of_its_queue_before_it(rows: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    codes, places = chance.integers(-3, 3, rows), chance.integers(0, 4, rows)
+    next_place: dict[int, int] = {}
+    expected = []
+    for code, taken in zip(codes.tolist(), places.tolist(), strict=True):
+        expected.append(next_place.setdefault(code, 0))
+        next_place[code] += taken
+    taken_together, before = taken_before(codes, places)
+    assert (taken_together, before.tolist()) == (next_place, expected)
 
 
 @pytest.mark.quick
