@@ -30,6 +30,7 @@ from tests.conftest import JobRun
 from tests.consume.listeners import Listeners
 from tests.dispatch.log_rows import append, properties
 from tests.life import B, Life
+from tests.scenes.processes import Moment, kill_at
 from tests.store.earlier_versions import forget_clocks, keep_clocks_as_rows
 
 MESSAGE = {"properties": properties(UNIQ_KEY="u", KEYS="k")}
@@ -291,6 +292,22 @@ def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_aga
     assert (again["sent_back"], again["already"]) == (0, 1)
     filled.job("dispatch", B, "--rebuild")
     assert consume().result["consumed"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", Moment)
+def test_whenever_a_rebuild_is_killed_a_group_reads_every_message_once(
+    filled: Life, consume: Consume, moment: Moment
+) -> None:
+    uri = filled.store.uri
+    kill_at(moment, Path(uri) / "consume_queue", "dispatch", "--store", uri, "--rebuild", with_jvm=True)
+    assert consume().result["consumed"] == 3
+    assert consume().result["consumed"] == 0
+    filled.job("dispatch", B, "--rebuild")
+    again = filled.job("send_back", B, "--group", "g", "--input", filled.input({"physical_offset": 0})).result
+    assert (again["sent_back"], again["already"]) == (0, 1)
+    assert consume().result["consumed"] == 0
+    filled.expect_promises()
 
 
 @pytest.mark.nightly
