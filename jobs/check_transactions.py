@@ -1,22 +1,22 @@
 """Ask producers about half messages that have waited too long, and give up on those that have been asked often enough."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.end_transactions import by_answers, state_complaint
+from jobs.end_transactions import end_by_states
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
-from pipelines.log.requests import read_requests, refuse
-from pipelines.rocketmq.message_ids import message_id
-from pipelines.rocketmq.properties import property_value
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.transaction.check import answers, plan_check
 from pipelines.transaction.halves import CHECK
+from pipelines.transaction.requests import read_outcomes, states_by_outcomes
 from schemas import COMMITLOG
 
 Checker = Annotated[
@@ -29,12 +29,6 @@ Outcomes = Annotated[
         metavar="PATH", help="Answers instead: unique_key, transaction_id or message_id, and state."
     ),
 ]
-OUTCOME_COLUMNS = {
-    "unique_key": "string",
-    "transaction_id": "string",
-    "message_id": "string",
-    "state": "string",
-}
 
 
 @job
@@ -47,8 +41,11 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
     """Check the transactions of the run's store; the counts of check_transactions."""
     if (checker is None) == (outcomes is None):
         raise BadInput("give either --checker MODULE:NAME or --outcomes PATH: who is to be asked?")
-    check = load_function("--checker", checker) if checker is not None else None
-    said = None if outcomes is None else _outcomes(run, outcomes)
+    states_of: Callable[[DataFrame], DataFrame]
+    if outcomes is None:
+        states_of = partial(answers, check=load_function("--checker", checker or ""))
+    else:
+        states_of = partial(states_by_outcomes, outcomes=read_outcomes(run.spark, outcomes))
     last_append = run.store.snapshot().number(COMMITLOG)
     result = commit_in_parts(
         run.commit, lambda at, _: plan_check(at, run.now_ms, run.run_id), ("checked", "discarded")
@@ -67,8 +64,7 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
             )
         )
         # A number and a word a half.
-        answered = (answers(asked, check) if check is not None else _said(asked, said)).toArrow()
-        ended = by_answers(run, answered, from_check=True)
+        ended = end_by_states(run, states_of(asked).toArrow(), from_check=True)
     return {
         "checked": checked,
         "committed": ended["committed"],
@@ -76,45 +72,6 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
         "unknown": checked - ended["committed"] - ended["rolled_back"],
         "discarded": result["discarded"],
     }
-
-
-def _outcomes(run: Run, path: str) -> DataFrame:
-    outcomes = read_requests(run.spark, path, OUTCOME_COLUMNS).withColumn("state", F.upper(F.trim("state")))
-    names = [F.col(name) for name in ("unique_key", "transaction_id", "message_id")]
-    is_nameless = F.coalesce(*names).isNull()
-    complaint = F.coalesce(
-        state_complaint(),
-        F.when(
-            is_nameless, F.lit("an outcome names no message: give unique_key, transaction_id or message_id")
-        ),
-    )
-    refuse(outcomes.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
-    return outcomes
-
-
-def _said(asked: DataFrame, outcomes: DataFrame | None) -> DataFrame:
-    """What the outcomes say of the halves asked about; of several the first counts."""
-    assert outcomes is not None, "either a checker or outcomes are given"
-    properties = F.col("properties")
-    half = asked.select(
-        "physical_offset",
-        message_id().alias("id"),
-        property_value(properties, "UNIQ_KEY").alias("key"),
-        property_value(properties, "__transactionId__").alias("transaction"),
-        F.coalesce("origin_offset", "physical_offset").alias("origin"),
-    )
-    origin_id = F.concat(F.left("id", F.length("id") - 16), F.lpad(F.hex("origin"), 16, "0"))
-    is_it = (
-        (F.col("unique_key") == F.col("key"))
-        | (F.col("transaction_id") == F.col("transaction"))
-        | (F.upper("message_id") == F.col("id"))
-        | (F.upper("message_id") == origin_id)
-    )
-    return (
-        half.join(F.broadcast(outcomes), is_it)
-        .groupBy("physical_offset")
-        .agg(F.min_by("state", "request").alias("state"))
-    )
 
 
 if __name__ == "__main__":

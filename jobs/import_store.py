@@ -1,7 +1,6 @@
 """A RocketMQ store directory becomes a store, or what has been added to it since goes on in one."""
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -13,10 +12,15 @@ from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
+from pipelines.broker_files.losses import (
+    damage_stepped_over,
+    names_refused,
+    offsets_set_back,
+    topic_complaints,
+)
 from pipelines.broker_files.store_settings import settings_of
 from pipelines.consume.offsets import plan_import_offsets
 from pipelines.errors import BadInput
-from pipelines.rocketmq.names import LIGHT_PREFIX, is_system_topic, topic_name_complaint
 from pipelines.rocketmq.settings import Settings, read_broker_conf
 from pipelines.store.create import make_store
 from pipelines.store.store import Store
@@ -27,19 +31,14 @@ BrokerConf = Annotated[
 ]
 
 
-# Of offsets that are set back, and of names that cannot be.
-LISTED = 20
-
-
 @job
 def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
     """Import a RocketMQ store directory; again, to follow it as it grows."""
     directory = BrokerDirectory(from_)
     conf = read_conf(broker_conf)
     settings = settings_of(directory, conf)
-    config = BrokerConfig.read(
-        directory
-    )  # before the log: a broker that goes on must not be ahead of its rows
+    # Before the log: a broker that goes on must not be ahead of its rows.
+    config = BrokerConfig.read(directory)
     log = BrokerLog.read(run.spark, directory, conf)
     tell_end(run, log)
     store = Store(run.spark, run.store_uri)
@@ -49,22 +48,20 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     elif broker_conf is not None and (differences := store.settings.differences(Settings.of(settings))):
         run.say(f"the store keeps its own settings: {'; '.join(differences)}")
     run.store = store
+    warn(*names_refused(config.refused_subscriptions(), "it is left out; `commitlake subscribe` records one"))
     config, refused = config.with_valid_names(run.store.settings)
-    tell_refused(
-        refused, "it is left out of the store's topics and groups, and so is what groups had read of it"
-    )
+    left_out = "it is left out of the store's topics and groups, and so is what groups had read of it"
+    warn(*names_refused(refused, left_out))
     broker = BrokerStore(log, config)
-    tell_set_back(broker)
+    warn(*offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))
     # A commit a group, as a consumer's: the two may be at it at once.
     for group, offsets in groups_further_on(run.store.snapshot(), broker.consumer_offsets).items():
         run.commit(partial(plan_import_offsets, group=group, offsets=offsets, now_ms=run.now_ms))
     messages, segments = import_rows(run, broker)
-    tell_damage(log)
-    tell_refused(
-        topics_refused(log, run.store.settings, refused),
-        "its messages are imported, and no topic is made of it",
-    )
+    warn(*damage_stepped_over(log))
+    complaints = topic_complaints(log, run.store.settings, refused)
+    warn(*names_refused(complaints, "its messages are imported, and no topic is made of it"))
     return {"messages": messages, "segments": segments, "truncated_at": log.end.truncated_at}
 
 
@@ -105,55 +102,10 @@ def tell_end(run: Run, log: BrokerLog) -> None:
         warn(f"the log is cut at {log.end.offset}, as the broker's own recovery would: {log.end.cut_reason}")
 
 
-def tell_damage(log: BrokerLog) -> None:
-    for damage in log.damage():
-        warn(
-            f"bytes {damage.from_at} to {damage.to_at} hold no record ({damage.reason}) and were stepped over; they lie "
-            "before the part of the log a broker recovers"
-        )
-    if log.displaced():
-        warn(
-            f"{log.displaced()} records say another physical offset than where they lie; they are imported where they lie"
-        )
-    if (torn := log.torn()) is not None:
-        count, first = torn
-        warn(
-            f"{count} records end in zeros, the first at {first}: they had not reached the disk whole when the broker went "
-            "down. Its own recovery keeps them, and so does the import; properties they had are lost"
-        )
-
-
-def topics_refused(log: BrokerLog, settings: Settings, known: Sequence[str]) -> list[str]:
-    """Why topics that records name cannot be topics, but for what is known of the config."""
-    names = {topic for topic, _ in log.queue_ends() if not is_system_topic(topic, settings)}
-    complaints = [topic_name_complaint(name) for name in sorted(names) if not name.startswith(LIGHT_PREFIX)]
-    return [complaint for complaint in complaints if complaint is not None and complaint not in known]
-
-
-def tell_refused(complaints: Sequence[str], consequence: str) -> None:
-    for complaint in complaints[:LISTED]:
-        warn(f"{complaint}; {consequence}")
-    if len(complaints) > LISTED:
-        warn(f"{len(complaints) - LISTED} more names are refused like these")
-
-
-def tell_set_back(broker: BrokerStore) -> None:
-    ahead = [
-        (*queue, offset, broker.consumer_offsets[queue])
-        for queue, offset in sorted(broker.config.consumer_offsets.items())
-        if broker.consumer_offsets[queue] < offset
-    ]
-    for group, topic, queue_id, offset, end in ahead[:LISTED]:
-        warn(
-            f"group {group} has read queue {topic}:{queue_id} up to {offset}, which ends at {end}; it goes on there"
-        )
-    if len(ahead) > LISTED:
-        warn(f"{len(ahead) - LISTED} more offsets of groups are set back to the ends of their queues")
-
-
-def warn(text: str) -> None:
-    """A loss is said also when the run is quiet."""
-    print(f"warning: {text}", file=sys.stderr)
+def warn(*texts: str) -> None:
+    """Print losses, also when the run is quiet."""
+    for text in texts:
+        print(f"warning: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

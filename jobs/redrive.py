@@ -12,16 +12,9 @@ from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
-from pipelines.rocketmq.names import SEND_FORBIDDEN, topic_name_complaint
+from pipelines.retry.redrive_topics import expect_no_own_topic, topics_of
 from pipelines.store.commit_in_parts import commit_in_parts
-from pipelines.store.topics import (
-    TopicConfig,
-    default_topic,
-    no_queues_complaint,
-    plan_make_topics,
-    read_topics,
-    topic_made_on_the_fly,
-)
+from pipelines.store.topics import plan_make_topics
 
 SAMPLE_ROWS = 10
 
@@ -57,7 +50,7 @@ def redrive(
         )
     # A row a topic.
     targets = {row.target for row in rows.select("target").distinct().collect()}
-    _expect_no_own_topic(targets)
+    expect_no_own_topic(targets)
     found = rows.count()
     if redrive_id is None:
         run.say(f"redrive id {name}")
@@ -69,7 +62,9 @@ def redrive(
             "already": found - unclaimed(at, rows).count(),
             "redrive_id": name,
         }
-    topics = _targets(run, targets)
+    topics, made = topics_of(run.store.snapshot(), targets)
+    if made:
+        run.commit(lambda at: plan_make_topics(at, made))
     redriven = 0
     if found:
         redriven = commit_in_parts(
@@ -78,47 +73,6 @@ def redrive(
             ("redriven",),
         )["redriven"]
     return {"matched": found, "redriven": redriven, "already": found - redriven, "redrive_id": name}
-
-
-def _expect_no_own_topic(names: set[str]) -> None:
-    """Raises BadInput where rows would go to a topic of the store's own, in which they would wait for ever."""
-    own = sorted(names & SEND_FORBIDDEN)
-    if own:
-        raise BadInput(
-            f"rows would go to {own[0]}, which is the store's own: no message may be sent to it. Say where they are to go "
-            "with --to-topic, or leave them out of --where"
-        )
-
-
-def _targets(run: Run, names: set[str]) -> dict[str, TopicConfig]:
-    """The topics rows go to; made on the fly where a put would make them."""
-    at = run.store.snapshot()
-    topics = read_topics(at)
-    missing = sorted(names - set(topics))
-    if missing and not run.store.settings["autoCreateTopicEnable"]:
-        raise BadInput(
-            f"topic {missing[0]} does not exist and autoCreateTopicEnable is false; create it first"
-        )
-    for name in missing:
-        complaint = topic_name_complaint(name)
-        if complaint is not None:
-            raise BadInput(
-                f"{complaint}. Say where the rows are to go with --to-topic, or leave them out of --where"
-            )
-    default = default_topic(topics, run.store.settings)
-    made = [topic_made_on_the_fly(name, default) for name in missing]
-    targets = {name: topics[name] for name in names & set(topics)} | {config.topic: config for config in made}
-    for config in targets.values():
-        if not config.is_writable:
-            raise BadInput(
-                f"topic {config.topic} is not writable (perm {config.perm}); `topics update {config.topic} --perm RW` "
-                "allows it, or name another with --to-topic"
-            )
-        if config.write_queue_nums < 1:
-            raise BadInput(no_queues_complaint(config))
-    if made:
-        run.commit(lambda at: plan_make_topics(at, made))
-    return targets
 
 
 def _show(run: Run, rows: Any) -> None:

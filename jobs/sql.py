@@ -7,9 +7,13 @@ import typer
 from jobs.launch.job import job, main
 from jobs.launch.output import SqlOutput, show
 from jobs.launch.run import Run
-from pipelines.reports.read_only_sql import FAULTS_OF_A_QUERY, expect_query, fault, query_rows
+from jobs.launch.time_limit import time_limit
 from pipelines.store.past import PastTables, epoch_ms
 from pipelines.views.read import Readable
+from pipelines.views.read_only_sql import QuerySession, expect_query, spark_faults
+
+# Rows shown where --limit says nothing: a screen's worth of pages, and what a program can still be said to look at.
+ROWS_SHOWN = {SqlOutput.table: 1_000, SqlOutput.json: 1_000_000, SqlOutput.csv: 1_000_000}
 
 
 @job
@@ -22,6 +26,13 @@ def sql(
             metavar="TIME", help="Tables as they were then: a timestamp (UTC unless said), or epoch ms."
         ),
     ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="At most N rows [1000 of a table, else a million]."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help="Stop a query that takes longer.")
+    ] = None,
     output: Annotated[SqlOutput, typer.Option(help="A table to read; lines for programs.")] = SqlOutput.table,
 ) -> dict[str, Any]:
     """Run one read-only SQL query over the store's tables and views."""
@@ -30,11 +41,14 @@ def sql(
     tables: Readable = (
         store.snapshot() if as_of is None else PastTables(store, epoch_ms(run.spark, "--as-of", as_of))
     )
-    rows = query_rows(run.spark, tables, statement)
-    try:
-        return {"rows": show(rows, output).rows}
-    except FAULTS_OF_A_QUERY as wrong:
-        raise fault(wrong) from wrong
+    at_most = limit or ROWS_SHOWN[output]
+    with time_limit(run.spark, timeout), spark_faults():
+        shown = show(QuerySession(run.spark, tables).rows(statement), output, at_most)
+    if shown.was_cut:
+        run.say(
+            f"the first {shown.rows:,} rows; the query has more: --limit N shows more, ORDER BY says which"
+        )
+    return {"rows": shown.rows, "complete": not shown.was_cut}
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ import pytest
 import typer
 
 from jobs.launch.cli import JOBS, application
-from pipelines.reports.read_only_sql import query_rows
 from pipelines.store.snapshot import app_id
 from pipelines.store.store import Store
+from pipelines.views.read_only_sql import QuerySession
 from schemas import TABLES, Table
 
 PROJECT = Path(__file__).parent.parent
@@ -85,8 +85,9 @@ def test_the_queries_of_the_cookbook_run(golden_a: Store) -> None:
     text = (PROJECT / "docs" / "cookbook.md").read_text(encoding="utf-8")
     queries = re.findall(r"^```sql\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert len(queries) > 10
+    session = QuerySession(golden_a.spark, golden_a.snapshot())
     found = {}
     for query in queries:
-        found[query] = query_rows(golden_a.spark, golden_a.snapshot(), query.strip()).count()
+        found[query] = session.rows(query.strip()).count()
     # Of a real broker's store most of them say something.
     assert sum(count > 0 for count in found.values()) >= 8

@@ -65,6 +65,10 @@ def parse_fastjson(text: str) -> Any:
     return json.loads(_STRING_OR_NUMBER_KEY.sub(quoted, text))
 
 
+# Types of a subscription's expression that a broker writes, and that are data.
+EXPRESSION_TYPES = ("TAG", "SQL92")
+
+
 @dataclass(frozen=True)
 class BrokerConfig:
     """What a broker's config files say; None for what it has no file of.
@@ -83,6 +87,8 @@ class BrokerConfig:
 
     def with_valid_names(self, settings: Settings) -> tuple["BrokerConfig", list[str]]:
         """Without topics and groups whose names RocketMQ's own validator refuses; a sentence about each that is left out.
+
+        Without subscriptions of other types than EXPRESSION_TYPES too: see `refused_subscriptions`.
 
         A broker makes the topics of its own, named after its host or cluster, without asking it; light queues have any name.
         """
@@ -122,10 +128,20 @@ class BrokerConfig:
                 for (group, topic, queue_id), offset in self.consumer_offsets.items()
                 if are_valid(group, topic)
             },
-            subscriptions=[one for one in self.subscriptions if are_valid(one[0], one[1])],
+            subscriptions=[
+                one for one in self.subscriptions if are_valid(one[0], one[1]) and one[2] in EXPRESSION_TYPES
+            ],
         )
         return valid, [
             complaint for complaint in (*refused_topics.values(), *refused_groups.values()) if complaint
+        ]
+
+    def refused_subscriptions(self) -> list[str]:
+        """A sentence about each subscription that is left out for its type: a class would be code of the broker's choice."""
+        return [
+            f"the subscription of group {group} to topic {topic} has type {kind!r}; expected {' or '.join(EXPRESSION_TYPES)}"
+            for group, topic, kind, _, _ in self.subscriptions
+            if kind not in EXPRESSION_TYPES
         ]
 
     @classmethod

@@ -2,16 +2,18 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.broker_files.records import Fields, next_record, read_fields, walk, wrong_crc
+from pipelines.broker_files.records import Fields, located_records, read_fields, walk, wrong_crc
 from pipelines.errors import StoreError
 
 # Large enough that object stores answer at full speed, small enough that a task holds a few of them at most.
 PIECE_BYTES = 8 * 1024 * 1024
+# Damaged parts of a segment that are kept one by one: a segment of a gigabyte may have millions.
+SKIPPED_LISTED = 1_000
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class Checks:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Bytes [from_at, to_at) of a segment that hold no whole record."""
+    """Bytes [from_at, to_at) of a segment that hold no whole record.
+
+    parts  how many such parts lie in them, with whole records between: 1, or all after the first SKIPPED_LISTED
+    """
 
     from_at: int
     to_at: int
     reason: str
+    parts: int = 1
 
 
 class RecordChain:
@@ -68,12 +74,16 @@ class RecordChain:
         self.stopped = "end"
         self.reason = ""
         self.skipped: list[Skipped] = []
+        # What was read last, and from which position: behind damage the same bytes are needed again.
+        self._window_at, self._window = 0, memoryview(b"")
+        # Where records lie that say so themselves, as far as was searched.
+        self._located, self._located_to = np.zeros(0, np.int64), 0
 
     def pieces(self) -> Iterator[tuple[int, Fields]]:
         """Whole records as (position of the piece in the file, fields of the records in it), in order."""
         while self.ended_at < self._to_at:
             piece_at, going_on = self.ended_at, True
-            piece = self._read(piece_at, self._piece_bytes)
+            piece = self._piece(piece_at)
             walked = walk(piece, 0, self._file_bytes - piece_at)
             if walked.stopped == "more" and not walked.starts:  # one record longer than the piece
                 piece = self._read(piece_at, struct.unpack_from(">i", piece)[0])
@@ -119,28 +129,49 @@ class RecordChain:
             return False
         found = self._next_record(self.ended_at + 1)
         going_on_at = self._to_at if found is None else min(found, self._to_at)
-        self.skipped.append(Skipped(self.ended_at, going_on_at, reason))
+        self._skip(Skipped(self.ended_at, going_on_at, reason))
         self.ended_at = going_on_at
         return True
 
+    def _skip(self, part: Skipped) -> None:
+        if len(self.skipped) < SKIPPED_LISTED:
+            self.skipped.append(part)
+        else:
+            last = self.skipped[-1]
+            self.skipped[-1] = replace(last, to_at=part.to_at, parts=last.parts + 1)
+
     def _next_record(self, from_at: int) -> int | None:
-        for piece_at in range(from_at, self._file_bytes, self._piece_bytes):
+        """The first position from `from_at` on of a record that says itself that it lies there. Searches each byte once."""
+        following = int(np.searchsorted(self._located, from_at))
+        while following == len(self._located):
+            at = max(from_at, self._located_to)
+            if at >= self._file_bytes:
+                return None
             # Twice the length: a record that starts in the first half is seen whole.
-            piece = self._read(piece_at, self._piece_bytes * 2)
-            found = next_record(piece, 0, self._file_offset + piece_at)
-            if found is not None:
-                return piece_at + found
-        return None
+            found = located_records(self._read(at, self._piece_bytes * 2), self._file_offset + at)
+            self._located_to = at + self._piece_bytes
+            self._located, following = at + found[found < self._piece_bytes], 0
+        return int(self._located[following])
+
+    def _piece(self, at: int) -> memoryview:
+        """The bytes from `at` on: those that are left of what was read last where they are half a piece."""
+        left = self._window_at + len(self._window) - at
+        is_enough = at >= self._window_at and left >= min(self._piece_bytes // 2, self._file_bytes - at)
+        return self._read(at, left if is_enough else self._piece_bytes)
 
     def _read(self, at: int, length: int) -> memoryview:
-        self._file.seek(at)
         expected = min(length, self._file_bytes - at)
+        from_window = at - self._window_at
+        if from_window >= 0 and from_window + expected <= len(self._window):
+            return self._window[from_window : from_window + expected]
+        self._file.seek(at)
         found = memoryview(self._file.read_buffer(expected))
         if len(found) < expected:
             raise StoreError(
                 f"segment {self._file_offset:020d} ends at byte {at + len(found)} of {self._file_bytes}: it became shorter "
                 "while it was read. Nothing of this append was written, import again from a directory that is whole"
             )
+        self._window_at, self._window = at, found
         return found
 
 

@@ -22,6 +22,7 @@ BLANK = 0xCBD43194
 
 # Fixed fields, and the lengths of body, topic and properties, of a V1 record with IPv4 hosts.
 LEAST_RECORD_BYTES = FIXED_BYTES
+PHYSICAL_OFFSET_AT = 28
 BODY_LENGTH_AT = 84
 BORN_HOST_AT = 48
 CRC_BITS = 0x7FFF_FFFF
@@ -138,7 +139,7 @@ def read_fields(piece: memoryview, starts: Ints) -> Fields:
         queue_id=ints(starts + 12),
         flag=ints(starts + 16),
         queue_offset=longs(starts + 20),
-        physical_offset=longs(starts + 28),
+        physical_offset=longs(starts + PHYSICAL_OFFSET_AT),
         sys_flag=sys_flag,
         born_timestamp=longs(starts + 40),
         store_timestamp=longs(starts + born_extra + 56),
@@ -196,28 +197,20 @@ def _property_crc_matches(fields: Fields, index: int) -> bool:
     return zlib.crc32(fields.piece[start : start + size - PROPERTY_CRC_TAIL_BYTES]) & CRC_BITS == expected
 
 
-def next_record(piece: memoryview, from_at: int, piece_offset: int) -> int | None:
-    """The first position from `from_at` on at which a whole record lies that says itself that it lies there.
+def located_records(piece: memoryview, piece_offset: int) -> Ints:
+    """Where whole records start in `piece` that say themselves that they lie there, in order.
 
     piece_offset  physical offset of the piece's first byte
     """
-    content = bytes(piece)
-    found: int = from_at + 3
-    while True:
-        candidates = [content.find(magic.to_bytes(4, "big"), found + 1) for magic in MESSAGE_MAGICS]
-        ahead = [candidate for candidate in candidates if candidate >= 0]
-        if not ahead:
-            return None
-        found = min(ahead)
-        start = found - 4
-        if start + LEAST_RECORD_BYTES > len(content):
-            continue
-        size = _SIZE_AND_MAGIC.unpack_from(content, start)[0]
-        if size < LEAST_RECORD_BYTES or start + size > len(content):
-            continue
-        fields = read_fields(piece, np.array([start], np.int64))
-        if fields.is_whole[0] and fields.physical_offset[0] == piece_offset + start:
-            return start
+    length = len(piece)
+    if length < LEAST_RECORD_BYTES:
+        return np.zeros(0, np.int64)
+    magics: npt.NDArray = np.ndarray((length - LEAST_RECORD_BYTES + 1,), ">u4", piece, offset=4, strides=(1,))
+    starts = np.flatnonzero((magics == MESSAGE_V1) | (magics == MESSAGE_V2)).astype(np.int64)
+    starts = starts[_anywhere(piece, ">i8")(starts + PHYSICAL_OFFSET_AT) == piece_offset + starts]
+    sizes = _anywhere(piece, ">i4")(starts).astype(np.int64)
+    starts = starts[(sizes >= LEAST_RECORD_BYTES) & (starts + sizes <= length)]
+    return starts[read_fields(piece, starts).is_whole]
 
 
 def ends_in_zero(fields: Fields) -> npt.NDArray[np.bool_]:

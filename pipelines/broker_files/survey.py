@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -119,7 +119,10 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
             if not borders or offset[0] >= borders[-1] + task.border_bytes:
                 borders.append(int(offset[0]))
         rest_is_zero = chain.stopped == "broken" and is_zero_from(file, chain.ended_at, size_bytes)
-    skipped = [Skipped(start_offset + s.from_at, start_offset + s.to_at, s.reason) for s in chain.skipped]
+    skipped = [
+        replace(part, from_at=start_offset + part.from_at, to_at=start_offset + part.to_at)
+        for part in chain.skipped
+    ]
     return Survey(
         start_offset,
         task.from_offset,

@@ -13,7 +13,13 @@ from pyspark.sql import functions as F
 
 from pipelines.consume.pages import Page, Part
 from pipelines.errors import BadInput
-from pipelines.filter.class_filters import ClassFilter, UploadedClass, load_class_filter, verdicts
+from pipelines.filter.class_filters import (
+    ClassFilter,
+    UploadedClass,
+    expect_uploads,
+    load_class_filter,
+    verdicts,
+)
 from pipelines.store.plan import Plan
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -67,7 +73,7 @@ def filtered_by_class(page: Page, class_filter: ClassFilter, group: str, retry_t
 def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> ClassFilter:
     """The filter a subscription names: MODULE:NAME, or a class that the group uploaded for the topic.
 
-    Raises BadInput when there is none.
+    Raises BadInput when there is none, and for an upload in a store that takes none: a row may come from elsewhere.
     """
     if ":" in expression:
         return load_class_filter("--filter", expression)
@@ -77,6 +83,7 @@ def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> 
             f"group {group} has uploaded no class {expression!r} for topic {topic}; name one as MODULE:NAME, or upload it "
             "with `subscribe --filter-class FILE:CLASS`"
         )
+    expect_uploads(at.store.settings)
     return uploaded.load()
 
 

@@ -23,6 +23,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import TopicConfig
 from pipelines.views.read import read_view
+from pipelines.views.read_only_sql import expect_predicate
 
 REDRIVE = "redrive"
 # Instructions of an earlier life, which must not act again.
@@ -42,8 +43,9 @@ def matched(at: Snapshot, where: str, redrive_id: str, to_topic: str | None) -> 
 
     Columns: `segment`, `source_offset`, `claim`, `target` (topic), `topic`, `queue_id`, `message_id`, `is_parked`.
 
-    Raises BadInput for a predicate that is none.
+    Raises BadInput for a text that is not a predicate, and for one that does more than read the view's columns.
     """
+    expect_predicate(at.store.spark, "--where", where)
     claim = f"redrive:{redrive_id}"
     messages = read_view(at, "messages")
     properties = F.col("properties")

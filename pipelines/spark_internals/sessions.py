@@ -1,8 +1,8 @@
 """Sessions beside the one a job runs in: settings belong to a session."""
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.spark_internals.jvm import java_session
+from pipelines.spark_internals.jvm import java_session, jvm
 
 
 def cloned(spark: SparkSession) -> SparkSession:
@@ -12,3 +12,12 @@ def cloned(spark: SparkSession) -> SparkSession:
     Read from Spark 4.1.4: the constructor takes Java's session, `cloneSession` is Spark's own.
     """
     return SparkSession(spark.sparkContext, java_session(spark).cloneSession())
+
+
+def moved(rows: DataFrame, spark: SparkSession) -> DataFrame:
+    """A frame of one session in another session of the same application.
+
+    Read from Spark 4.1.4: `Dataset.ofRows` makes a frame of a plan, in the session it is handed.
+    """
+    of_rows = jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows
+    return DataFrame(of_rows(java_session(spark), rows._jdf.logicalPlan()), spark)

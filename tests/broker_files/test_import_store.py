@@ -421,10 +421,18 @@ def test_names_no_broker_accepts_are_told_and_make_no_topics_or_groups(
     )
     offsets = {f"{bad}@G": {"0": 1}, "T@G h": {"0": 1}, "T@G": {"0": 1}}
     (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": offsets}))
+    filters = {
+        group: {"expressionType": kind, "expression": text}
+        for group, kind, text in (("G", "SQL92", "a > 1"), ("H", "CLASS", "os:abort"))
+    }
+    (config / "consumerFilter.json").write_text(
+        json.dumps({"filterDataByTopic": {"T": {"groupFilterData": filters}}})
+    )
     run = commitlake("import_store", "--store", store.uri, "--from", root, "--quiet")
     assert (run.exit_status, run.result["messages"]) == (0, 3), run.stderr
     told = run.stderr.splitlines()
     assert [line.split(";")[0] for line in told] == [
+        "warning: the subscription of group H to topic T has type 'CLASS'",
         f'warning: topic "{bad}" has the character "\'"',
         'warning: group "G h" has the character " "',
         'warning: topic "T.dots" has the character "."',
@@ -432,6 +440,7 @@ def test_names_no_broker_accepts_are_told_and_make_no_topics_or_groups(
     assert {row.topic for row in store.topics.collect()} & {bad, "T", "T.dots"} == {"T"}
     assert {row.group for row in store.subscription_groups.collect()} & {"G h", "G"} == {"G"}
     assert [(row.group, row.topic) for row in store.consumer_offsets.collect()] == [("G", "T")]
+    assert [(row.group, row.expression) for row in store.subscriptions.collect()] == [("G", "a > 1")]
     # What was written under the name can be read.
     assert commitlake("dispatch", "--store", store.uri).exit_status == 0
     asked = ("--topic", bad, "--queue-id", 0, "--offset", 0, "--output", "json")

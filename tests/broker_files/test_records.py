@@ -1,12 +1,13 @@
 """Records in a segment's bytes: where they start, whether they are whole, what their fields say."""
 
 import io
-from typing import Any
+import random
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from pipelines.broker_files.chain import Checks, RecordChain
+from pipelines.broker_files.chain import SKIPPED_LISTED, Checks, RecordChain
 from pipelines.broker_files.columns import LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import DueTimes, Waits
@@ -184,6 +185,78 @@ def test_damage_ends_the_chain_or_is_stepped_over(content: bytes, reason: str):
         stepping = chain_over(whole, checks=Checks(crc=True), skip_damage=True, piece_bytes=piece_bytes)
         assert [row["body"] for row in rows_of(stepping)] == [b"1", b"3"]
         assert (stepping.skipped[0].from_at, stepping.skipped[0].to_at) == (at, at + len(content))
+
+
+@pytest.mark.parametrize("piece_bytes", [256, 1024, SEGMENT_BYTES])
+def test_records_between_damage_are_all_found(piece_bytes: int):
+    """Random records and damage, against what was written; what damage says is no record is none."""
+    chance = random.Random(piece_bytes)
+    content, expected, damage = b"", [], []
+    while len(content) < SEGMENT_BYTES - 400:
+        at, kind = len(content), chance.randrange(4)
+        if kind == 0:
+            content += chance.choice((b"\xda\xa3\x20\xa7", b"\xda\xa3\x20", b"\0")) * chance.randrange(1, 30)
+        elif kind == 1:  # a record that says another place
+            content += encode(Record(body=b"elsewhere", topic="T", physical_offset=at + 1))
+        else:
+            body = str(at).encode() * chance.randrange(1, 20)
+            content += encode(Record(body=body, topic="T", physical_offset=at))
+            expected.append(body)
+            continue
+        damage.append((at, len(content)))
+    damage.append((len(content), SEGMENT_BYTES))
+    chain = chain_over(content, skip_damage=True, piece_bytes=piece_bytes)
+    found = [row["body"] for row in rows_of(chain)]
+    # A record that says another place is taken where it follows a good one, as the broker does.
+    assert [body for body in found if body != b"elsewhere"] == expected
+    holes = [(part.from_at, part.to_at) for part in chain.skipped]
+    assert all(any(start <= from_at < end for start, end in damage) for from_at, _ in holes)
+
+
+class Counting:
+    """A file that counts the bytes read from it."""
+
+    def __init__(self, content: bytes) -> None:
+        self._file, self.read_bytes = pa.BufferReader(content), 0
+
+    def seek(self, at: int) -> None:
+        self._file.seek(at)
+
+    def read_buffer(self, length: int) -> pa.Buffer:
+        self.read_bytes += length
+        return self._file.read_buffer(length)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\xda\xa3\x20\xa7" * 1024 * 1024,
+        b"".join(b"\0\0\0\x60" + b"\xda\xa3\x20\xa7" for _ in range(512 * 1024)),
+    ],
+    ids=["one magic", "lengths that fit"],
+)
+def test_damage_is_searched_in_one_pass(damage: bytes):
+    last = encode(Record(body=b"last", topic="T", physical_offset=len(damage)))
+    file = Counting(damage + last)
+    size = len(damage) + len(last)
+    chain = RecordChain(cast(pa.NativeFile, file), 0, 0, size, size, skip_damage=True, piece_bytes=256 * 1024)
+    assert [int(fields.body_end[0] - fields.body_at[0]) for _, fields in chain.pieces()] == [4]
+    assert file.read_bytes < 4 * size
+
+
+def test_the_list_of_damaged_parts_is_bounded():
+    content = b""
+    for _ in range(SKIPPED_LISTED + 500):
+        content += encode(Record(body=b"x", topic="T", physical_offset=len(content))) + b"damage"
+    file = Counting(content)
+    chain = RecordChain(
+        cast(pa.NativeFile, file), 0, 0, len(content), len(content), skip_damage=True, piece_bytes=4096
+    )
+    assert sum(len(fields.starts) for _, fields in chain.pieces()) == SKIPPED_LISTED + 500
+    assert len(chain.skipped) == SKIPPED_LISTED
+    assert chain.skipped[-1].parts == 501
+    assert chain.skipped[-1].to_at == len(content)
+    assert file.read_bytes < 8 * len(content)
 
 
 def test_without_crc_a_damaged_body_is_taken_as_it_is():

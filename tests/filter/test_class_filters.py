@@ -1,11 +1,13 @@
 """Class filters: where they come from, and what they say of rows of the log (docs/rocketmq/consume-filter-ha.md 4.6)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.consume.class_pages import find_class_filter, plan_upload
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import (
     UploadedClass,
@@ -15,6 +17,8 @@ from pipelines.filter.class_filters import (
     verdicts,
 )
 from pipelines.rocketmq.settings import Settings
+from pipelines.store.commit import commit
+from pipelines.store.store import Store
 from schemas import COMMITLOG
 
 SOURCE = """
@@ -136,6 +140,19 @@ def test_uploads_are_refused_unless_the_store_takes_them() -> None:
 
 
 @pytest.mark.quick
+def test_an_upload_in_the_tables_is_not_run_where_the_store_takes_none(
+    new_store: Callable[..., Store],
+) -> None:
+    for takes in ("true", "false"):
+        store = new_store(filterSupportUpload=takes)
+        commit(store, lambda at: plan_upload(at, upload()))  # as somebody with access to the tables would
+        if takes == "true":
+            assert find_class_filter(store.snapshot(), "readers", "orders", "Large")
+            continue
+        with pytest.raises(BadInput, match=r"filterSupportUpload is false"):
+            find_class_filter(store.snapshot(), "readers", "orders", "Large")
+
+
 def test_the_crc_is_rocketmqs() -> None:
     assert source_crc("") == 0
     assert (

@@ -12,11 +12,11 @@ from pyspark.sql import types as T
 from jobs.launch.live_page import LivePage
 from jobs.report import write_whole
 from pipelines.errors import BadInput
-from pipelines.reports import read_only_sql
 from pipelines.reports.page import upkeep
 from pipelines.reports.page.ask import ask
 from pipelines.reports.page.overview import Overview, overview
 from pipelines.store.store import Store
+from pipelines.views import read_only_sql
 from schemas import COMMITLOG, TABLES, TABLES_BY_NAME, Table
 from tests.conftest import run_job
 from tests.life import B, Life, raw

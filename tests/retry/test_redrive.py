@@ -60,6 +60,22 @@ def test_what_cannot_be_redriven_is_refused(life: Callable[..., Life]) -> None:
     assert len(store.rows()) == 1
 
 
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [
+        ("reflect('java.lang.System', 'getProperty', 'user.home') > ''", "this is a call of reflect"),
+        ("EXISTS (SELECT 1 FROM text.`/etc/hosts`)", "this reads text./etc/hosts too"),
+        ("topic IN (SELECT value FROM csv.`/etc/hosts`)", "this reads csv./etc/hosts too"),
+        ("java_method('java.lang.Math', 'abs', -1) = '1'", "this is a call of java_method"),
+    ],
+)
+def test_a_condition_only_reads_columns(life: Callable[..., Life], where: str, sentence: str) -> None:
+    store = life()
+    for arguments in ((), ("--dry-run",)):
+        refused = store.job("redrive", B, "--where", where, *arguments, exit_status=2)
+        assert sentence in refused.stderr
+
+
 def test_a_row_whose_queue_the_topic_does_not_have_goes_to_one_it_has(life: Callable[..., Life]) -> None:
     store = life()
     store.job("topics", B, "create", "T", "--queues", 2)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any
 
-from pipelines.reports.read_only_sql import query_rows
 from pipelines.store.snapshot import Snapshot
+from pipelines.views.read_only_sql import QuerySession
 
 # Rows of a list on the page; who wants the others has the SQL.
 ROWS_SHOWN = 200
@@ -54,7 +54,8 @@ def question(name: str, sql: str) -> Question:
 
 def ask(at: Snapshot, questions: Iterable[Question]) -> dict[str, Found]:
     """The answers by the questions' names; all are about the same version of every table."""
-    frames = {asked: query_rows(at.store.spark, at, asked.sql) for asked in questions}
+    session = QuerySession(at.store.spark, at)
+    frames = {asked: session.rows(asked.sql) for asked in questions}
     with ThreadPoolExecutor(AT_ONCE) as pool:
         # Aggregates, bounded by the question.
         rows = pool.map(
