@@ -43,7 +43,8 @@ def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[st
         raise BadInput("give either --checker MODULE:NAME or --outcomes PATH: who is to be asked?")
     states_of: Callable[[DataFrame], DataFrame]
     if outcomes is None:
-        states_of = partial(answers, check=load_function("--checker", checker or ""))
+        check = load_function("--checker", checker or "")
+        states_of = partial(answers, check=check, max_unpacked_bytes=run.store.settings["maxUnpackedBytes"])
     else:
         states_of = partial(states_by_outcomes, outcomes=read_outcomes(run.spark, outcomes))
     last_append = run.store.snapshot().number(COMMITLOG)

@@ -65,7 +65,8 @@ def end_by_states(run: Run, states: pa.Table, from_check: bool) -> dict[str, Any
 def run_local_transactions(run: Run, batch_id: str, execute: Callable[..., Any]) -> dict[str, Any]:
     """Run the local transaction of each half a batch has put and nobody has ended, and end it by the state it returns."""
     # A number and a word a half.
-    states = answers(open_halves_of(run.store.snapshot(), batch_id), execute).toArrow()
+    open_halves = open_halves_of(run.store.snapshot(), batch_id)
+    states = answers(open_halves, execute, run.store.settings["maxUnpackedBytes"]).toArrow()
     ended = end_by_states(run, states, from_check=False)
     return {**ended, "unknown": states.num_rows - sum(ended.values())}
 

@@ -42,14 +42,16 @@ class FilteredPage:
     errors: Sequence[str] = ()
 
 
-def filtered_by_class(page: Page, class_filter: ClassFilter, group: str, retry_topic: str) -> FilteredPage:
+def filtered_by_class(
+    page: Page, class_filter: ClassFilter, group: str, retry_topic: str, max_unpacked_bytes: int
+) -> FilteredPage:
     """Ask a class filter about a page; retries are let through unasked (4.1)."""
     is_retry = F.col("topic") == retry_topic
     # Some thirty bytes a message of the page: where it is, and what the filter says of it.
     places = page.rows.select(
         "physical_offset", "queue", "queue_offset", is_retry.alias("is_retry")
     ).toArrow()
-    said = verdicts(page.rows.where(~is_retry), class_filter, group).toArrow()
+    said = verdicts(page.rows.where(~is_retry), class_filter, group, max_unpacked_bytes).toArrow()
     rows = places.join(said, "physical_offset")
     queue = rows.column("queue").to_numpy()
     offset = rows.column("queue_offset").to_numpy()

@@ -15,6 +15,7 @@ from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.rocketmq.names import retry_topic
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.work import Work
 
 
@@ -28,7 +29,7 @@ def read_as_group(
     Raises BadInput for options that do not go together, or with what the store holds.
     """
     options.expect_sense()
-    listener = _listener(options)
+    listener = _listener(options, run.store.settings)
     counts = Counts()
     readers = _readers(run, options, listener, counts, put_traces)
     if options.reads_alone:
@@ -38,13 +39,14 @@ def read_as_group(
     return counts, 0
 
 
-def _listener(options: Options) -> Listener:
+def _listener(options: Options, settings: Settings) -> Listener:
     listener = Listener(
         load_function("--listener", options.listener),
         options.group,
         options.batch_size,
         options.consume_timeout * 60,
         load_hook(options.hook),
+        settings["maxUnpackedBytes"],
     )
     takes_single_calls = options.orderly or options.batch_size > 1 or options.hook is not None
     if takes_a_dataframe(listener.call) and takes_single_calls:

@@ -26,7 +26,7 @@ from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext,
 from pipelines.errors import BadInput
 from pipelines.log.message import Columns, StoredMessage, message_columns
 from pipelines.log.python_code import expect_no_control_c, text_of
-from pipelines.rocketmq.settings import INT_MAX
+from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
 from pipelines.views.read import as_messages
 
 # One row a batch with `handed`, one a failed message with the rest.
@@ -73,6 +73,7 @@ class Listener:
     batch_size       1: it takes a message; more: it takes a list of up to so many
     timeout_seconds  how long one call may take
     hook             an object with consume_message_before and consume_message_after, or either
+    max_unpacked_bytes  a compressed body with more is an exception in the listener that reads it
     """
 
     call: Callable[..., Any]
@@ -80,6 +81,7 @@ class Listener:
     batch_size: int = 1
     timeout_seconds: float = 900.0
     hook: Any = None
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 
     @property
     def takes_context(self) -> bool:
@@ -139,7 +141,7 @@ def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFr
                         outcomes.note(first, group, ask(group))
                     yield outcomes.batch()
 
-    return page.select(*_page_columns()).mapInArrow(hand_over, OUTCOMES)
+    return page.select(*_page_columns(listener)).mapInArrow(hand_over, OUTCOMES)
 
 
 def handed_over_in_order(
@@ -174,7 +176,7 @@ def handed_over_in_order(
                 yield outcomes.batch()
 
     return (
-        page.select(*_page_columns())
+        page.select(*_page_columns(listener))
         .repartition("queue")
         .sortWithinPartitions("queue", "queue_offset")
         .mapInArrow(hand_over, OUTCOMES)
@@ -249,8 +251,8 @@ def _expect_one_answer_each(said: pa.Table) -> None:
         )
 
 
-def _page_columns() -> list[Column]:
-    return [F.col("queue"), F.col("segment"), *message_columns()]
+def _page_columns(listener: Listener) -> list[Column]:
+    return [F.col("queue"), F.col("segment"), *message_columns(listener.max_unpacked_bytes)]
 
 
 def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], StoredMessage]:

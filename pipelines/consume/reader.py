@@ -287,7 +287,13 @@ class Reader:
         """The page as the group's class filter leaves it, if it has one."""
         if self.class_filter is None:
             return FilteredPage(page)
-        return filtered_by_class(page, self.class_filter, self.options.group, self.selection.retry_topic)
+        return filtered_by_class(
+            page,
+            self.class_filter,
+            self.options.group,
+            self.selection.retry_topic,
+            self.run.store.settings["maxUnpackedBytes"],
+        )
 
     def _hand_over(
         self, filtered: FilteredPage, waiting: Mapping[Queue, Waits]

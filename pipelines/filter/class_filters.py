@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame
 from pipelines.errors import BadInput
 from pipelines.log.message import Message, message_columns, messages_of
 from pipelines.log.python_code import expect_no_control_c, load_function, text_of
-from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.compression import BodyTooLarge
+from pipelines.rocketmq.settings import MAX_UNPACKED_BYTES, Settings
 
 ERROR_CHARS = 300
 
@@ -117,11 +118,14 @@ def source_crc(source: str) -> int:
     return zlib.crc32(source.encode()) & 0x7FFFFFFF
 
 
-def verdicts(rows: DataFrame, class_filter: ClassFilter, group: str) -> DataFrame:
+def verdicts(
+    rows: DataFrame, class_filter: ClassFilter, group: str, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+) -> DataFrame:
     """Ask a class filter about rows of the log, on the executors.
 
     Returns `physical_offset`, `match` (boolean) and `error` (string): null where it answered; where it raised, or gave no
-    true or false, `match` is null. One error fails the whole pull (4.6), so that no message is passed over unseen.
+    true or false, `match` is null. One error fails the whole pull (4.6), so that no message is passed over unseen. A body
+    that unpacks to too much would fail it for ever: such a message is let through, and fails in the listener that reads it.
     """
     context = FilterContext(group)
 
@@ -136,7 +140,7 @@ def verdicts(rows: DataFrame, class_filter: ClassFilter, group: str) -> DataFram
                 }
             )
 
-    return rows.select(*message_columns()).mapInArrow(
+    return rows.select(*message_columns(max_unpacked_bytes)).mapInArrow(
         ask, "physical_offset long, match boolean, error string"
     )
 
@@ -146,6 +150,8 @@ def _verdict(
 ) -> tuple[bool | None, str | None]:
     try:
         match = class_filter.match(message, context)
+    except BodyTooLarge:
+        return True, None
     except BaseException as failure:
         expect_no_control_c(failure)
         return None, f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]

@@ -1,6 +1,5 @@
 """A message as Python code sees it: selectors, filters, checkers, and the listeners of a group's own."""
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -10,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.rocketmq.flags import COMPRESSED
+from pipelines.rocketmq.compression import unpacked
 from pipelines.rocketmq.message_ids import message_id_of
+from pipelines.rocketmq.settings import MAX_UNPACKED_BYTES
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,14 @@ class StoredMessage(Message):
 
     stored_body: bytes
     stored_properties: str
+    max_unpacked_bytes: int
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]], row: int) -> "StoredMessage":
-        """The message in a row of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log)."""
+        """The message in a row of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log).
+
+        `max_unpacked_bytes`: `body` raises BodyTooLarge for a compressed one with more.
+        """
         message = cls.__new__(cls)
         values = message.__dict__
         values["columns"], values["row"] = columns, row
@@ -101,7 +105,7 @@ class StoredMessage(Message):
 
     @cached_property
     def body(self) -> bytes:
-        return unpacked(self.stored_body, self.sys_flag)
+        return unpacked(self.stored_body, self.sys_flag, self.max_unpacked_bytes)
 
     @cached_property
     def tags(self) -> str | None:
@@ -120,7 +124,7 @@ class StoredMessage(Message):
         return message_id_of(self.store_host or "", self.physical_offset or 0)
 
 
-for _name in (*STORED, "stored_body", "stored_properties"):
+for _name in (*STORED, "stored_body", "stored_properties", "max_unpacked_bytes"):
     setattr(StoredMessage, _name, _Column(_name))
 
 
@@ -136,12 +140,13 @@ class Columns(dict[str, list[Any]]):
         return values
 
 
-def message_columns() -> list[Column]:
+def message_columns(max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> list[Column]:
     """Of rows of the log: what messages_of makes messages from."""
     return [
         *[F.col(name) for name in STORED],
         F.col("body").alias("stored_body"),
         F.col("properties").alias("stored_properties"),
+        F.lit(max_unpacked_bytes).cast("long").alias("max_unpacked_bytes"),
     ]
 
 
@@ -164,13 +169,3 @@ def read_properties(text: str) -> dict[str, str]:
         if name and value:
             found[name] = value
     return found
-
-
-def unpacked(body: bytes, sys_flag: int) -> bytes:
-    """The body a producer sent: unpacked if the flag says it was compressed (docs/rocketmq/consume-filter-ha.md 1.6)."""
-    if not sys_flag & COMPRESSED:
-        return body
-    codec = {1: "lz4", 2: "zstd"}.get(sys_flag >> 8 & 7)
-    if codec is None:
-        return zlib.decompress(body)
-    return bytes(pa.input_stream(pa.py_buffer(body), compression=codec).read())

@@ -118,7 +118,8 @@ def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: An
     counts = _append(work, put, found)
     if hook is not None and counts["appended"]:
         new_rows = F.col("physical_offset") >= counts["first_offset"]
-        tell_after(work.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new_rows), hook)
+        put_rows = work.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new_rows)
+        tell_after(put_rows, hook, work.store.settings["maxUnpackedBytes"])
     return {
         "appended": counts["appended"],
         # Also what another put of this id has appended meanwhile.

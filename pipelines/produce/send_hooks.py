@@ -41,14 +41,14 @@ def tell_before(rows: DataFrame, hook: Any) -> None:
     _tell_each(rows.select(F.struct(*names).alias("given")), contexts, hook, "send_message_before")
 
 
-def tell_after(stored: DataFrame, hook: Any) -> None:
+def tell_after(stored: DataFrame, hook: Any, max_unpacked_bytes: int) -> None:
     """Tell a hook of each of some rows of the log."""
 
     def contexts(batch: pa.RecordBatch) -> Iterator[SendMessageContext]:
         for message in messages_of(batch):
             yield SendMessageContext(message, message.properties.get("PGROUP"), "SEND_OK")
 
-    _tell_each(stored.select(*message_columns()), contexts, hook, "send_message_after")
+    _tell_each(stored.select(*message_columns(max_unpacked_bytes)), contexts, hook, "send_message_after")
 
 
 def _tell_each(

@@ -1,4 +1,4 @@
-"""Bodies compressed as a RocketMQ producer does it (docs/rocketmq/consume-filter-ha.md 1.6), at its level 5."""
+"""Bodies compressed as a RocketMQ producer does it, at level 5, and unpacked (docs/rocketmq/consume-filter-ha.md 1.6)."""
 
 import zlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import lz4.frame
 import pyarrow as pa
 from pyspark.sql import Column
 
-from pipelines.rocketmq.flags import LZ4, ZLIB, ZSTD
+from pipelines.rocketmq.flags import COMPRESSED, LZ4, ZLIB, ZSTD
 from pipelines.spark_internals.arrow import over_columns
 
 LEVEL = 5
@@ -50,3 +50,36 @@ def compressed(body: Column, codec: Codec) -> Column:
         return pa.array([None if body is None else pack(body) for body in bodies.to_pylist()], pa.binary())
 
     return over_columns(compress, "binary", body)
+
+
+class BodyTooLarge(ValueError):
+    """A compressed body unpacks to more bytes than a store allows."""
+
+
+def unpacked(body: bytes, sys_flag: int, max_bytes: int) -> bytes:
+    """The body a producer sent: unpacked if the flag says it was compressed.
+
+    Raises BodyTooLarge for one of more than `max_bytes` once more than that is unpacked: four megabytes may hold 127
+    gigabytes of zeros.
+    """
+    if not sys_flag & COMPRESSED:
+        return body
+    codec = {1: "lz4", 2: "zstd"}.get(sys_flag >> 8 & 7)
+    if codec is None:
+        found = _inflated(body, max_bytes + 1)
+    else:
+        found = bytes(pa.input_stream(pa.py_buffer(body), compression=codec).read(max_bytes + 1))
+    if len(found) > max_bytes:
+        raise BodyTooLarge(
+            f"a compressed body of {len(body)} bytes unpacks to more than {max_bytes} (setting maxUnpackedBytes)"
+        )
+    return found
+
+
+def _inflated(body: bytes, at_most: int) -> bytes:
+    """What zlib packed, up to a length."""
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(body, at_most)
+    if len(found) < at_most and not unpacking.eof:
+        raise zlib.error("the compressed body is not whole")
+    return found

@@ -17,6 +17,7 @@ from pipelines.rocketmq.setting_names import OLD_SPELLINGS, ROCKETMQ_NAMES, SECR
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+MAX_UNPACKED_BYTES = 64 * 1024 * 1024
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 CONSUME_QUEUE_UNIT_BYTES = 20
 # A record may be this much longer than maxMessageSize: topic, properties and fixed fields (store.md 1.10).
@@ -172,6 +173,9 @@ SETTINGS: Mapping[str, Setting] = {
     "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1), acts=False),
     "clockAheadMaxSec": Setting(
         86_400, "how far --now of a put may be ahead of the log's last message; 0: no limit", whole_number(0)
+    ),
+    "maxUnpackedBytes": Setting(
+        MAX_UNPACKED_BYTES, "bytes of a compressed body, once unpacked, that are handed over", whole_number(1)
     ),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }

@@ -20,6 +20,7 @@ from pipelines.log.python_code import expect_no_control_c
 from pipelines.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair
+from pipelines.rocketmq.settings import MAX_UNPACKED_BYTES
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, seen_by, seen_write
@@ -149,7 +150,9 @@ def checked_copies(rows: DataFrame) -> DataFrame:
     )
 
 
-def answers(halves_asked: DataFrame, check: Checker) -> DataFrame:
+def answers(
+    halves_asked: DataFrame, check: Checker, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+) -> DataFrame:
     """Ask about rows of the log, on the executors: `physical_offset`, `state`. Raising, or nothing, is UNKNOWN."""
 
     def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -159,7 +162,8 @@ def answers(halves_asked: DataFrame, check: Checker) -> DataFrame:
                 {"physical_offset": batch.column("physical_offset"), "state": pa.array(states, pa.string())}
             )
 
-    return halves_asked.select(*message_columns()).mapInArrow(ask, "physical_offset long, state string")
+    columns = message_columns(max_unpacked_bytes)
+    return halves_asked.select(*columns).mapInArrow(ask, "physical_offset long, state string")
 
 
 def _state(check: Checker, half: StoredMessage) -> str:

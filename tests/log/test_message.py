@@ -18,7 +18,11 @@ def messages() -> list[StoredMessage]:
         "topic": ["T", "U"], "born_host": ["10.0.0.1:5"] * 2, "store_host": ["127.0.0.1:10911"] * 2,
         "stored_body": [b"a", b"b"], "stored_properties": ["TAGS\x01x\x02", "KEYS\x01k\x02"],
     }  # fmt: skip
-    return list(messages_of(pa.RecordBatch.from_pydict({**numbers, **texts, "sys_flag": [0, 0]})))
+    return list(
+        messages_of(
+            pa.RecordBatch.from_pydict({**numbers, **texts, "sys_flag": [0, 0], "max_unpacked_bytes": [9, 9]})
+        )
+    )
 
 
 def test_each_has_the_values_of_its_row(messages: list[StoredMessage]) -> None:

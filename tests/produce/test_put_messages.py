@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.log.message import unpacked
-from pipelines.rocketmq.compression import SYS_FLAG_BITS, Codec, compressed
+from pipelines.rocketmq.compression import SYS_FLAG_BITS, BodyTooLarge, Codec, compressed, unpacked
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
 
@@ -264,7 +263,9 @@ def test_what_is_compressed_a_rocketmq_consumer_can_read(
     opened = stream(jvm.java.io.ByteArrayInputStream(packed))
     assert bytes(opened.readAllBytes()) == body
     assert SYS_FLAG_BITS[Codec(compression)] | 1 == sys_flag
-    assert unpacked(bytes(packed), sys_flag) == body
+    assert unpacked(bytes(packed), sys_flag, len(body)) == body
+    with pytest.raises(BodyTooLarge, match=f"unpacks to more than {len(body) - 1} "):
+        unpacked(bytes(packed), sys_flag, len(body) - 1)
 
 
 def test_a_batch_too_large_is_refused_or_cut(
