@@ -42,6 +42,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     log = BrokerLog.read(run.spark, directory, conf)
     tell_end(run, log)
     store = Store(run.spark, run.store_uri)
+    config.expect_few_queues(store.settings if store.exists() else Settings.of(settings))
     if not store.exists():
         make_store(store, settings)
         run.wrote = True

@@ -39,7 +39,7 @@ from pipelines.rocketmq.names import (
 )
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
 from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.topics import TopicConfig
+from pipelines.store.topics import TopicConfig, queue_count_complaint
 from schemas import SUBSCRIPTION_GROUPS, TOPICS, Table
 
 CONFIG = "config"
@@ -136,6 +136,23 @@ class BrokerConfig:
             complaint for complaint in (*refused_topics.values(), *refused_groups.values()) if complaint
         ]
 
+    def expect_few_queues(self, settings: Settings) -> None:
+        """Raises BadInput for a topic or a group with more queues than the setting maxTopicQueueNums allows."""
+        queues = {
+            f"topic {one.topic} (topics.json)": max(one.read_queue_nums, one.write_queue_nums)
+            for one in (self.topics or {}).values()
+        } | {
+            f"the retry topic of group {one.group} (subscriptionGroup.json)": one.retry_queue_nums
+            for one in (self.groups or {}).values()
+        }
+        for what, count in queues.items():
+            complaint = queue_count_complaint(what, count, settings)
+            if complaint is not None:
+                raise BadInput(
+                    f"{complaint}. Nothing was imported: correct the broker's file, or set it higher in a file that "
+                    "--broker-conf names"
+                )
+
     def refused_subscriptions(self) -> list[str]:
         """A sentence about each subscription that is left out for its type: a class would be code of the broker's choice."""
         return [
@@ -186,7 +203,7 @@ def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed])
             continue
         try:
             return parse(parse_fastjson(content.decode()))
-        except (ValueError, KeyError, TypeError, AttributeError) as failure:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as failure:
             failures.append(f"{path} ({in_words(failure)})")
     if failures:
         raise BadInput(

@@ -125,7 +125,7 @@ def configured_queues(path: str | None) -> dict[str, list[str]] | None:
         return None
     try:
         given = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as failure:
+    except (OSError, ValueError, RecursionError) as failure:
         raise BadInput(f"--config {path} cannot be read: {failure}") from failure
     is_config = isinstance(given, dict) and all(
         isinstance(queues, list) and all(isinstance(queue, str) for queue in queues)

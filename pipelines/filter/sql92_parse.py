@@ -1,13 +1,17 @@
 """What a SQL92 filter consists of, and what RocketMQ refuses as one (docs/rocketmq/consume-filter-ha.md 4.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lark import Token, Transformer, v_args
 from lark.exceptions import VisitError
 
+from pipelines.filter.errors import FilterSyntaxError
 from pipelines.filter.sql92_grammar import read_tree, refused
 
 LONG_MAX = 2**63 - 1
+# Conditions inside conditions, of both kinds: from about 150 on Catalyst's recursion overflows the JVM's stack.
+MOST_LEVELS = 64
+_TOO_DEEP = f"expected conditions nested at most {MOST_LEVELS} levels deep; found more: use fewer parentheses and NOTs"
 SMALLEST_FLOAT, LARGEST_FLOAT = 4.9e-324, 1.7976931348623157e308
 
 
@@ -91,21 +95,46 @@ class OneOf(Condition):
 
 
 def parse(expression: str) -> Node:
-    """The filter an expression begins with; what comes behind it is ignored.
+    """The filter an expression begins with; what follows it is ignored.
 
-    Raises FilterSyntaxError for what RocketMQ's parser refuses.
+    Raises FilterSyntaxError for what RocketMQ's parser refuses, and for more than MOST_LEVELS.
 
     >>> parse("a = 1 and so on")
     AllOf(terms=(Equal(left=Name(name='a'), right=Literal(value=1)), NameAsCondition(of=Name(name='so'))))
     """
     try:
-        return _Nodes().transform(read_tree(expression))
+        parsed: Node = _Nodes().transform(read_tree(expression))
+        _expect_few_levels(parsed)
+        return parsed
+    except RecursionError:
+        raise FilterSyntaxError(_TOO_DEEP) from None
     except VisitError as failure:
+        if isinstance(failure.orig_exc, RecursionError):
+            raise FilterSyntaxError(_TOO_DEEP) from None
         if not isinstance(failure.orig_exc, _Refusal):
             raise failure.orig_exc from None
         meta = failure.obj if isinstance(failure.obj, Token) else failure.obj.meta
         start = meta.start_pos or 0
         raise refused(expression, start, str(failure.orig_exc), expression[start : meta.end_pos]) from None
+
+
+def _expect_few_levels(parsed: Node) -> None:
+    level, count = [parsed], 0
+    while level:
+        count += 1
+        if count > MOST_LEVELS:
+            raise FilterSyntaxError(_TOO_DEEP)
+        level = [part for node in level for part in _parts(node)]
+
+
+def _parts(node: Node) -> list[Node]:
+    values = [getattr(node, each.name) for each in fields(node)]  # type: ignore[arg-type]
+    return [
+        part
+        for value in values
+        for part in (value if isinstance(value, tuple) else (value,))
+        if isinstance(part, Node)
+    ]
 
 
 class _Refusal(Exception):

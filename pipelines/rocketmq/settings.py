@@ -159,7 +159,10 @@ SETTINGS: Mapping[str, Setting] = {
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
     "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day, acts=False),
     "autoCreateTopicEnable": Setting(True, "whether a put may make a topic", true_or_false),
-    "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1)),
+    "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1, 65_535)),
+    "maxTopicQueueNums": Setting(
+        1_024, "queues a topic may have, as in RocketMQ's tools", whole_number(1, 65_535)
+    ),
     "autoCreateSubscriptionGroup": Setting(True, "whether a consumer may make a group", true_or_false),
     "brokerName": Setting("broker-a", "name of this broker", words),
     "brokerClusterName": Setting("DefaultCluster", "name of its cluster", words),

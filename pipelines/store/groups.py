@@ -19,6 +19,7 @@ from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     difference,
+    expect_few_retry_queues,
     nearest,
     plan_retry_topics,
     read_topics,
@@ -78,6 +79,7 @@ def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Pl
 
 def _with_retry_queues(at: Snapshot, name: str, plan: Plan, queues: int) -> Plan:
     """The plan, and before it the group's retry topic, where there is one, with as many queues as its retries go to."""
+    expect_few_retry_queues(name, queues, at.store.settings)
     if queues <= 0 or retry_topic(name) not in read_topics(at):
         return plan
     raised = plan_retry_topics(at, name, queues)
@@ -157,6 +159,6 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
 def _is_retry_policy(text: str) -> bool:
     try:
         policy = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(policy, dict) and policy.get("type") in ("CUSTOMIZED", "EXPONENTIAL")

@@ -24,7 +24,7 @@ from pipelines.rocketmq.names import (
     retry_topic,
     topic_name_complaint,
 )
-from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
+from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.plan import Plan
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -241,6 +241,8 @@ def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
     """
     retry, dead_letters = retry_topic(group), dead_letter_topic(group)
 
+    expect_few_retry_queues(group, retry_queues, at.store.settings)
+
     def change(topics: Topics) -> Topics:
         known = topics.get(retry, TopicConfig(retry, retry_queues, retry_queues))
         raised = replace(
@@ -290,8 +292,9 @@ def _check_topic(config: TopicConfig, settings: Settings) -> None:
     if complaint is None and is_system_topic(config.topic, settings):
         complaint = f"topic {config.topic} {OWN}"
     for kind, queues in (("read", config.read_queue_nums), ("write", config.write_queue_nums)):
-        if complaint is None and not 1 <= queues <= INT_MAX:
+        if complaint is None and queues < 1:
             complaint = f"topic {config.topic} has {queues} {kind} queues; expected 1 or more"
+        complaint = complaint or queue_count_complaint(f"topic {config.topic}", queues, settings)
     if complaint is None and not 0 <= config.perm <= 7:
         complaint = f"topic {config.topic} has permission {config.perm}; expected a number from 0 to 7"
     if complaint is None and config.topic_filter_type not in FILTER_TYPES:
@@ -301,6 +304,21 @@ def _check_topic(config: TopicConfig, settings: Settings) -> None:
         )
     if complaint is not None:
         raise BadInput(complaint)
+
+
+def queue_count_complaint(what: str, queues: int, settings: Settings) -> str | None:
+    """Why a topic may not have so many queues: lists of them are made wherever it is read."""
+    most = settings["maxTopicQueueNums"]
+    return (
+        f"{what} has {queues} queues; at most {most} (setting maxTopicQueueNums)" if queues > most else None
+    )
+
+
+def expect_few_retry_queues(group: str, queues: int, settings: Settings) -> None:
+    """Raises BadInput for more queues of a retry topic than a topic may have."""
+    complaint = queue_count_complaint(f"the retry topic of group {group}", queues, settings)
+    if complaint is not None:
+        raise BadInput(f"{complaint}; `topics update-group {group} --retry-queues N` sets fewer")
 
 
 def difference(old: Any, new: Any) -> str:

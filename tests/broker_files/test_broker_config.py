@@ -1,5 +1,6 @@
 """A broker's config files, as it writes them and as they are found after a crash."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from pipelines.broker_files.broker_config import BrokerConfig, parse_fastjson
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import Settings
 
 
 @pytest.fixture
@@ -96,9 +98,39 @@ def test_a_short_timer_checkpoint_is_refused(config: Path):
         ("consumerOffset.json", '{"offsetTable":{"T@G":{2147483648:1}}}'),
         ("consumerFilter.json", '{"filterDataByTopic":{"T":{"groupFilterData":{"G":{"expression":[1]}}}}}'),
         ("delayOffset.json", '{"offsetTable":{1:true}}'),
+        ("topics.json", '{"topicConfigTable":' + "[" * 100_000),
     ],
 )
 def test_values_no_broker_writes_are_refused_with_their_file(config: Path, file: str, content: str):
     (config / file).write_text(content)
     with pytest.raises(BadInput, match=rf"cannot read config/{file} \("):
         read(config)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "sentence"),
+    [
+        (
+            "topics.json",
+            '{"topicConfigTable":{"T":{"readQueueNums":2147483647}}}',
+            "topic T (topics.json) has 2147483647",
+        ),
+        (
+            "topics.json",
+            '{"topicConfigTable":{"T":{"writeQueueNums":1025}}}',
+            "topic T (topics.json) has 1025 queues",
+        ),
+        (
+            "subscriptionGroup.json",
+            '{"subscriptionGroupTable":{"G":{"retryQueueNums":1025}}}',
+            "of group G (subscr",
+        ),
+    ],
+)
+def test_more_queues_than_a_topic_may_have_are_refused(config: Path, file: str, content: str, sentence: str):
+    (config / file).write_text(content)
+    found = read(config)
+    with pytest.raises(BadInput, match=re.escape(sentence)):
+        found.expect_few_queues(Settings())
+    if "1025" in content:
+        found.expect_few_queues(Settings.of({"maxTopicQueueNums": "1025"}))

@@ -1,9 +1,12 @@
 """What is refused as a SQL92 filter, and in which words; what is read, and how."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pipelines.filter import FilterSyntaxError
 from pipelines.filter.sql92_parse import (
+    MOST_LEVELS,
     AllOf,
     Equal,
     Literal,
@@ -98,3 +101,25 @@ def test_between_is_two_comparisons() -> None:
 
 def test_the_name_before_in_may_have_parentheses() -> None:
     assert parse("((a)) NOT IN ('x', 'y')") == Not(OneOf(A, ("x", "y")))
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 1_000, 20_000])
+@pytest.mark.parametrize(
+    "nested",
+    [
+        lambda n: "NOT " * n + "a IS NULL",
+        lambda n: "-" * n + "1 = a",
+        lambda n: "(" * n + "a = '1' OR b = '2'" + " AND c = '3')" * n,
+        lambda n: "a" + " = TRUE" * n,
+    ],
+    ids=["NOT", "signs", "AND in OR", "comparisons"],
+)
+def test_a_filter_nested_too_deeply_is_refused(nested: Callable[[int], str], levels: int) -> None:
+    with pytest.raises(FilterSyntaxError, match=f"nested at most {MOST_LEVELS} levels deep"):
+        parse(nested(levels))
+
+
+def test_parentheses_alone_and_long_lists_are_not_deep() -> None:
+    assert parse("(" * 1_000 + "a = 1" + ")" * 1_000) == parse("a = 1")
+    parse(" AND ".join(["a = 1"] * 5_000))
+    parse("NOT " * (MOST_LEVELS - 3) + "a IS NULL")

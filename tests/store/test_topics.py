@@ -246,3 +246,21 @@ def test_two_writers_at_once_both_get_their_topic(store):
 
     assert commit(store, plan_while_another_writes).lost_races == 1
     assert {"mine", "theirs"} <= set(read_topics(store.snapshot()))
+
+
+def test_a_topic_has_a_bounded_number_of_queues(new_store):
+    store = new_store(maxTopicQueueNums="20")
+    commit(store, lambda at: plan_create_topic(at, TopicConfig("T", 20, 20)))
+    for plan in (
+        lambda at: plan_create_topic(at, TopicConfig("U", 21, 4)),
+        lambda at: plan_create_topic(at, TopicConfig("U", 4, 2**31)),
+        lambda at: plan_update_topic(at, "T", {"write_queue_nums": 21}),
+        lambda at: plan_create_group(at, SubscriptionGroupConfig("g", retry_queue_nums=21)),
+    ):
+        with pytest.raises(BadInput, match=r"queues; at most 20 \(setting maxTopicQueueNums\)"):
+            commit(store, plan)
+    assert "U" not in read_topics(store.snapshot())
+    assert "g" not in read_groups(store.snapshot())
+    commit(store, lambda at: plan_create_group(at, SubscriptionGroupConfig("g", retry_queue_nums=20)))
+    with pytest.raises(BadInput, match="the retry topic of group g has 21 queues"):
+        commit(store, lambda at: plan_update_group(at, "g", {"retry_queue_nums": 21}))
