@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from contextlib import chdir
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,7 +51,9 @@ def text(description: str, default: str = "", **more: Any) -> Param:
 
 SHARED_PARAMS = {
     "store": text("The store, a path or URI; else that of the Variable commitlake."),
-    "profile": text("Spark's settings, a file; else that of the Variable, else spark-conf/local.conf."),
+    "profile": text(
+        "Spark's settings: a file of spark-conf/, or one the Variable allows; else that of the Variable."
+    ),
     "connection": text(
         "The Spark connection: who gives the machines; else the Variable's, else spark_default."
     ),
@@ -82,6 +85,13 @@ def given(name: str, default: str = "") -> str:
     return f"{{{{ params.get('{name}') or {variable} }}}}"
 
 
+# JSON: the profiles that the Variable allows beside the project's own.
+PROFILES = (
+    "{% set known = var.json.get('commitlake', {}) %}"
+    "{{ (([known['profile']] if known.get('profile') else []) + known.get('profiles', [])) | tojson }}"
+)
+
+
 class Job(SparkSubmitOperator):
     """A job of the project: jobs/JOB.py by spark-submit. Its result is the task's, its own sentence the task's failure.
 
@@ -97,6 +107,7 @@ class Job(SparkSubmitOperator):
         "options",
         "more",
         "only_with",
+        "profiles",
         "_conn_id",
     )
     ui_color = "#e5f0ea"
@@ -131,10 +142,12 @@ class Job(SparkSubmitOperator):
         self.options = options or {}
         self.more = more
         self.only_with = only_with
+        self.profiles = PROFILES
 
     def execute(self, context: Any) -> dict[str, Any]:
         if not self.only_with:
             raise AirflowSkipException("the run was not given what this is for")
+        expect_profile(self.properties_file, json.loads(self.profiles))
         if not self.store:
             raise AirflowFailException(
                 "no store; give the run the param `store`, or set it for all: airflow variables set commitlake "
@@ -173,6 +186,41 @@ class Job(SparkSubmitOperator):
             asset, counts = TOLD_OF[alias.name]
             if any(result.get(count) for count in counts):
                 context["outlet_events"][alias].add(asset, extra=where)
+
+
+# What an event of an asset says about where a job works; anybody may make an event with anything else in it.
+WHERE = ("store", "profile", "connection")
+
+
+def stores_of(events: Iterable[Any]) -> list[dict[str, str]]:
+    """Where events say that a store has grown, each once: of what an event holds, the texts of WHERE alone.
+
+    >>> from types import SimpleNamespace as Event
+    >>> by_hand = Event(extra={"store": "/a", "more": "--listener os:abort"})
+    >>> stores_of([by_hand, Event(extra={"store": "/a"}), Event(extra=None), Event(extra={"store": 7})])
+    [{'store': '/a'}]
+    """
+    extras = [event.extra if isinstance(event.extra, dict) else {} for event in events]
+    found = [
+        {name: extra[name] for name in WHERE if isinstance(extra.get(name), str) and extra[name]}
+        for extra in extras
+    ]
+    grown = {json.dumps(where, sort_keys=True) for where in found if "store" in where}
+    return [json.loads(where) for where in sorted(grown)]
+
+
+def expect_profile(profile: str, allowed: Iterable[str]) -> None:
+    """A profile decides what a JVM runs: one of the project's own, or one that whoever keeps the Variable has allowed.
+
+    >>> expect_profile("spark-conf/local.conf", []), expect_profile("/etc/mine.conf", ["/etc/mine.conf"])
+    (None, None)
+    """
+    own = [f"spark-conf/{file.name}" for file in sorted((PROJECT / "spark-conf").glob("*.conf"))]
+    if profile not in (*own, *allowed):
+        raise AirflowFailException(
+            f"profile is {profile!r}; expected one of {', '.join([*own, *allowed])}. The Variable commitlake allows more: "
+            """'{"profile": "the one for all", "profiles": ["others", …]}'"""
+        )
 
 
 def explained(failure: AirflowException) -> AirflowException:

@@ -9,12 +9,11 @@ Lookups by id and by key see them already.
 tables themselves were lost, run it with `more` set to `--rebuild`; that writes them anew from the log.
 """
 
-import json
 from typing import Any
 
 from airflow.sdk import DAG, task
 
-from commitlake_jobs import EVERY_DAG, LOG, QUEUES_GREW, SHARED_PARAMS, Job
+from commitlake_jobs import EVERY_DAG, LOG, QUEUES_GREW, SHARED_PARAMS, Job, stores_of
 
 with DAG(
     dag_id="dispatch",
@@ -28,8 +27,6 @@ with DAG(
     @task
     def stores(triggering_asset_events: Any = None) -> list[dict[str, str]]:
         """The stores that have grown, each once; that of the params when the run was started by hand."""
-        events = (triggering_asset_events or {}).get(LOG, [])
-        grown = {json.dumps(event.extra, sort_keys=True) for event in events}
-        return [json.loads(store) for store in sorted(grown)] or [{}]
+        return stores_of((triggering_asset_events or {}).get(LOG, [])) or [{}]
 
     Job.partial(task_id="dispatch", job="dispatch", outlets=[QUEUES_GREW]).expand_kwargs(stores())

@@ -30,23 +30,28 @@ Outcomes = Annotated[
     ),
 ]
 
+# From rows of the log to `physical_offset` and `state`.
+StatesOf = Callable[[DataFrame], DataFrame]
+
 
 @job
 def check_transactions(run: Run, checker: Checker = None, outcomes: Outcomes = None) -> dict[str, Any]:
     """Ask about unsettled half messages and give up on old ones."""
-    return check_halves(run, checker, outcomes)
+    return check_halves(run, who_is_asked(run, checker, outcomes))
 
 
-def check_halves(run: Run, checker: str | None, outcomes: str | None) -> dict[str, Any]:
-    """Check the transactions of the run's store; the counts of check_transactions."""
+def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesOf:
+    """What returns the states of halves. Raises BadInput unless one of the two is given, and for one that cannot be used."""
     if (checker is None) == (outcomes is None):
         raise BadInput("give either --checker MODULE:NAME or --outcomes PATH: who is to be asked?")
-    states_of: Callable[[DataFrame], DataFrame]
-    if outcomes is None:
-        check = load_function("--checker", checker or "")
-        states_of = partial(answers, check=check, max_unpacked_bytes=run.store.settings["maxUnpackedBytes"])
-    else:
-        states_of = partial(states_by_outcomes, outcomes=read_outcomes(run.spark, outcomes))
+    if outcomes is not None:
+        return partial(states_by_outcomes, outcomes=read_outcomes(run.spark, outcomes))
+    check = load_function("--checker", checker or "")
+    return partial(answers, check=check, max_unpacked_bytes=run.store.settings["maxUnpackedBytes"])
+
+
+def check_halves(run: Run, states_of: StatesOf) -> dict[str, Any]:
+    """Check the transactions of the run's store; the counts of check_transactions."""
     last_append = run.store.snapshot().number(COMMITLOG)
     result = commit_in_parts(
         run.commit, lambda at, _: plan_check(at, run.now_ms, run.run_id), ("checked", "discarded")

@@ -9,7 +9,7 @@ from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.consume.group_run import read_as_group
 from pipelines.consume.options import From, Model, Options, ReadFrom, configured_queues, rooms_of
-from pipelines.produce.put_traces import put_traces
+from pipelines.produce.put_traces import expect_trace_topic, put_traces
 
 
 @job
@@ -124,6 +124,8 @@ def consume(
 
 def consume_as(run: Run, options: Options) -> dict[str, Any]:
     """Read as a group; the counts of consume."""
+    if options.trace:
+        expect_trace_topic(run.store.snapshot())
     counts, queues_left = read_as_group(run, options, partial(put_traces, run))
     result = {"group": options.group, **counts.result(), "queues_left": queues_left}
     for error, times in result["errors"].items():

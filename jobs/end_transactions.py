@@ -29,16 +29,11 @@ def end_transactions(
     ],
 ) -> dict[str, Any]:
     """Commit or roll back half messages."""
-    return end_from(run, input_)
-
-
-def end_from(run: Run, path: str) -> dict[str, Any]:
-    """End the transactions that a file names; the counts of end_transactions."""
-    return carry_out(run, read_end_requests(run.spark, path))
+    return carry_out(run, read_end_requests(run.spark, input_))
 
 
 def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:
-    """End transactions as requests ask.
+    """End transactions as requests ask; the counts of end_transactions.
 
     requests  as pipelines/transaction/requests.py describes them
     """

@@ -1,6 +1,6 @@
 """A RocketMQ store directory becomes a store, or what has been added to it since goes on in one."""
 
-import sys
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any
 
@@ -49,21 +49,29 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     elif broker_conf is not None and (differences := store.settings.differences(Settings.of(settings))):
         run.say(f"the store keeps its own settings: {'; '.join(differences)}")
     run.store = store
-    warn(*names_refused(config.refused_subscriptions(), "it is left out; `commitlake subscribe` records one"))
+    warn(
+        run,
+        names_refused(config.refused_subscriptions(), "it is left out; `commitlake subscribe` records one"),
+    )
     config, refused = config.with_valid_names(run.store.settings)
     left_out = "it is left out of the store's topics and groups, and so is what groups had read of it"
-    warn(*names_refused(refused, left_out))
+    warn(run, names_refused(refused, left_out))
     broker = BrokerStore(log, config)
-    warn(*offsets_set_back(broker))
+    warn(run, offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))
     # A commit a group, as a consumer's: the two may be at it at once.
     for group, offsets in groups_further_on(run.store.snapshot(), broker.consumer_offsets).items():
         run.commit(partial(plan_import_offsets, group=group, offsets=offsets, now_ms=run.now_ms))
     messages, segments = import_rows(run, broker)
-    warn(*damage_stepped_over(log))
+    warn(run, damage_stepped_over(log))
     complaints = topic_complaints(log, run.store.settings, refused)
-    warn(*names_refused(complaints, "its messages are imported, and no topic is made of it"))
+    warn(run, names_refused(complaints, "its messages are imported, and no topic is made of it"))
     return {"messages": messages, "segments": segments, "truncated_at": log.end.truncated_at}
+
+
+def warn(run: Run, losses: Iterable[str]) -> None:
+    for loss in losses:
+        run.warn(loss)
 
 
 def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
@@ -100,13 +108,9 @@ def tell_end(run: Run, log: BrokerLog) -> None:
         f"{log.end.offset}; recovered from segment {log.segments[log.recovered_from].start_offset} on"
     )
     if log.end.cut_reason is not None:
-        warn(f"the log is cut at {log.end.offset}, as the broker's own recovery would: {log.end.cut_reason}")
-
-
-def warn(*texts: str) -> None:
-    """Print losses, also when the run is quiet."""
-    for text in texts:
-        print(f"warning: {text}", file=sys.stderr)
+        run.warn(
+            f"the log is cut at {log.end.offset}, as the broker's own recovery would: {log.end.cut_reason}"
+        )
 
 
 if __name__ == "__main__":

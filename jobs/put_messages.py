@@ -11,7 +11,7 @@ from pipelines.errors import BadInput
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.put_input import PutOptions, put_input
-from pipelines.produce.put_traces import trace_batch
+from pipelines.produce.put_traces import expect_trace_topic, trace_batch
 from pipelines.reports.page.words import duration
 from pipelines.rocketmq.compression import Codec
 from pipelines.store.head import read_head
@@ -81,6 +81,8 @@ def put_messages(
     )
     if not force_clock:
         expect_clock_near(run)
+    if trace:
+        expect_trace_topic(run.store.snapshot())
     counts = put_input(run, options)
     if trace:
         trace_batch(run, counts["batch_id"])

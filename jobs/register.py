@@ -7,6 +7,7 @@ import typer
 
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
+from jobs.launch.session import WAREHOUSE
 from pipelines.errors import BadInput
 from pipelines.store.catalog import register_store
 
@@ -23,7 +24,7 @@ def register(
         raise BadInput(f"--database is {database!r}; expected letters, digits and underscores")
     # A catalog that outlives the session: the cluster's metastore, or, as spark-sql does, one in the current
     # directory.
-    run.session_settings["spark.sql.catalogImplementation"] = "hive"
+    run.session_settings |= {"spark.sql.catalogImplementation": "hive", WAREHOUSE: "spark-warehouse"}
     return register_store(run.store, database)
 
 

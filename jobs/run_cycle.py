@@ -1,19 +1,22 @@
 """One round of everything that keeps a store going: put an input, dispatch, bring back what is due, end transactions."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 
-from jobs.check_transactions import Checker, Outcomes, check_halves
+from jobs.check_transactions import Checker, Outcomes, check_halves, who_is_asked
 from jobs.deliver import deliver_due
 from jobs.dispatch import dispatch_store
-from jobs.end_transactions import end_from
+from jobs.end_transactions import carry_out
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from jobs.put_messages import BatchId, ForceClock, Format, OnBad, expect_clock_near
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.store.snapshot import Snapshot
+from pipelines.transaction.requests import read_end_requests
 from schemas import COMMITLOG
 
 # A list of levels hops once a round: rounds soon append nothing, unless messages fall due as fast as rounds go.
@@ -43,6 +46,13 @@ def run_cycle(
 ) -> dict[str, Any]:
     """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
     expect_batch_id(batch_id)
+    # All that may be refused, before anything is put.
+    settle: list[tuple[str, Callable[[], dict[str, Any]]]] = []
+    if ends is not None:
+        settle.append(("end_transactions", partial(carry_out, run, read_end_requests(run.spark, ends))))
+    if checker is not None or outcomes is not None:
+        asked = who_is_asked(run, checker, outcomes)
+        settle.append(("check_transactions", partial(check_halves, run, asked)))
     counts: dict[str, Any] = {}
     if input_ is not None:
         if not force_clock:
@@ -57,7 +67,7 @@ def run_cycle(
     rounds = 0
     while rounds < (MOST_ROUNDS if until_quiet else 1):
         appends = _appends(run.store.snapshot())
-        _round(run, counts, ends, checker, outcomes)
+        _round(run, counts, settle)
         rounds += 1
         if _appends(run.store.snapshot()) == appends:
             break
@@ -65,25 +75,21 @@ def run_cycle(
 
 
 def _round(
-    run: Run, counts: dict[str, Any], ends: str | None, checker: str | None, outcomes: str | None
+    run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Callable[[], dict[str, Any]]]]
 ) -> None:
+    """One round; `settle`: what ends and checks transactions, each with the name of its counts."""
     _add(counts, "dispatch", dispatch_store(run))
     delivered = deliver_due(run)
     _add(counts, "deliver", delivered)
     run.say(
         f"deliver: {delivered['delivered']:,} messages back in their topics, {delivered['skipped']:,} skipped"
     )
-    if ends is not None:
-        ended = end_from(run, ends)
-        _add(counts, "end_transactions", ended)
+    for step, work in settle:
+        found = work()
+        _add(counts, step, found)
         run.say(
-            f"end: {ended['committed']:,} transactions committed, {ended['rolled_back']:,} rolled back, "
-            f"{ended['refused']:,} refused"
+            f"{step}: {', '.join(f'{count:,} {name}' for name, count in found.items())}".replace("_", " ")
         )
-    if checker is not None or outcomes is not None:
-        checked = check_halves(run, checker, outcomes)
-        _add(counts, "check_transactions", checked)
-        run.say(f"check: {checked['checked']:,} half messages asked about, {checked['discarded']:,} given up")
     dispatched = dispatch_store(run)
     _add(counts, "dispatch", dispatched)
     run.say(

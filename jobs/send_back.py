@@ -13,12 +13,12 @@ from pipelines.retry.send_back import (
     REQUEST_COLUMNS,
     SENT_BACK_COUNTS,
     failures_of,
+    group_config,
     plan_group,
     plan_group_topics,
     plan_send_back,
 )
 from pipelines.store.commit_in_parts import commit_in_parts
-from pipelines.store.groups import read_groups
 
 
 @job
@@ -51,12 +51,12 @@ def send_requests(
     run: Run, group: str, requests: DataFrame, named: str, batch_id: str | None = None
 ) -> dict[str, Any]:
     """Send back what requests ask for; `named`: where they come from, for errors."""
-    run.commit(lambda at: plan_group(at, group))
     at = run.store.snapshot()
-    config = read_groups(at)[group]
+    config = group_config(at, group)
     found = with_rows(at, requests)
     refuse_missing(found, named)
     refuse_parked(found, named)
+    run.commit(lambda at: plan_group(at, group))
     failures = failures_of(at, found, config)
     asked = failures.count()
     if asked and config.retry_queue_nums > 0:

@@ -12,7 +12,7 @@ from pipelines.consume.subscriptions import CLASS, TAG, Subscription, expect_sub
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import UploadedClass, expect_uploads
 from pipelines.reports.queues import expect_topic
-from pipelines.retry.send_back import plan_group
+from pipelines.retry.send_back import group_config, plan_group
 
 
 @job
@@ -38,6 +38,7 @@ def subscribe(
         filter_type, filter_ = CLASS, uploaded.class_name
     made = Subscription(group, topic, filter_type.upper(), filter_, run.now_ms)
     expect_subscription(made, run.store.settings)
+    group_config(at, group)  # refused before anything is recorded
     if uploaded is not None:
         run.commit(lambda at: plan_upload(at, uploaded))
     elif made.expression_type == CLASS:

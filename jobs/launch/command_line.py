@@ -6,9 +6,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import typer
 import typer.exceptions
+
+from jobs.launch.printable import printable
+from pipelines.uris import without_user
 
 JOBS_FOLDER = Path(__file__).resolve().parent.parent
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
@@ -23,21 +27,37 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
     except typer.Exit as leave:
         raise SystemExit(leave.exit_code) from None
     except typer.exceptions.TyperException as wrong:
-        print(f"error: {wrong.format_message()} See --help", file=sys.stderr)
-        store = (
-            arguments[arguments.index("--store") + 1 : arguments.index("--store") + 2]
-            if "--store" in arguments
-            else []
-        )
-        print_result(
-            result_line(job_name[0] if job_name else "", "failed", store[0] if store else None, 0.0, {})
-        )
+        print(f"error: {printable(wrong.format_message())} See --help", file=sys.stderr)
+        store = _given(arguments, "--store")
+        line = result_line(job_name[0] if job_name else "", "failed", store, 0.0, {})
+        _write_here(_given(arguments, "--result-path"), line)
+        print_result(line)
         raise SystemExit(EXIT_BAD_INPUT) from None
+
+
+def _given(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option in arguments that could not be understood as a whole."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else next(iter(arguments[place + 1 :]), None)
+    return None
+
+
+def _write_here(path: str | None, line: dict[str, Any]) -> None:
+    """Write the result line to a local file; one elsewhere would need Spark, which has not started."""
+    if path is None or len(urlparse(path).scheme) > 1:
+        return
+    try:
+        Path(path).write_text(json.dumps(line, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as failure:
+        print(f"error: the result could not be written to {path}: {failure}", file=sys.stderr)
 
 
 def result_line(
     job_name: str, status: str, store: str | None, seconds: float, counts: dict[str, Any]
 ) -> dict[str, Any]:
+    store = None if store is None else without_user(store)
     return {"job": job_name, "status": status, "store": store, "seconds": round(seconds, 3), **counts}
 
 

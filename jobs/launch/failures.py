@@ -5,6 +5,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from jobs.launch.printable import printable
 from jobs.launch.session import PROJECT
 from pipelines.errors import StoreError
 from pipelines.spark_internals.jvm import is_java_failure
@@ -14,7 +15,7 @@ def explain(text: str, debug: bool) -> None:
     """Print a failure's sentence; with `debug`, its stack trace before it."""
     if debug:
         traceback.print_exc(file=sys.stderr)
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {printable(text)}", file=sys.stderr)
 
 
 def first_line(failure: BaseException) -> str:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from jobs.launch.command_line import EXIT_DONE
 from jobs.launch.failures import explain
+from jobs.launch.printable import printable
 from jobs.launch.progress_bar import progress_bar
 from jobs.launch.session import session
 from pipelines.store.commit import Committed, commit
@@ -112,11 +113,11 @@ class Run:
     def say(self, text: str) -> None:
         """A line for the person who watches; never on stdout, which belongs to the result."""
         if not self.quiet:
-            Console(stderr=True, highlight=False).print(text, markup=False, soft_wrap=True)
+            Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """As `say`, of something that may have been lost: also when the run is quiet."""
-        print(f"warning: {text}", file=sys.stderr)
+        print(f"warning: {printable(text)}", file=sys.stderr)
 
     def progress(
         self, what: str, total: int | None, unit: str = "rows"

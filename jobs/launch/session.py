@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
@@ -17,6 +18,7 @@ SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
 # Spark's classes as the JVM keeps them, made by `make setup`: a session starts and warms up faster with them.
 CLASSES = PROJECT / ".setup" / "classes.jsa"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+WAREHOUSE = "spark.sql.warehouse.dir"
 
 
 def session(app_name: str, **more: str) -> SparkSession:
@@ -82,6 +84,12 @@ def read_settings(path: Path) -> dict[str, str]:
             raise StoreError("the Delta jars are missing from jars/: run `make setup`")
     if "spark.pyspark.python" in settings:
         settings["spark.pyspark.python"] = sys.executable
+    if (
+        settings.get(WAREHOUSE) == "spark-warehouse"
+    ):  # Spark makes it when a first name is looked up, in the caller's folder
+        settings[WAREHOUSE] = str(
+            Path(tempfile.gettempdir()) / f"commitlake-{os.getuid()}" / "spark-warehouse"
+        )
     if CLASSES.exists():
         # A JVM they do not fit reads past them; it would say so on stdout, which belongs to the result.
         shared = f"-XX:SharedArchiveFile={CLASSES} -Xlog:disable -Xlog:all=error:stderr"

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.uris import expect_no_secret
 
 # Hadoop's names for file systems that Arrow calls otherwise.
 ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -73,6 +74,7 @@ def resolved(uri: str) -> tuple[fs.FileSystem, str]:
     parsed = urlparse(uri)
     if len(parsed.scheme) <= 1:
         return fs.LocalFileSystem(), Path(uri).absolute().as_posix()
+    expect_no_secret(uri)
     scheme = ARROW_SCHEMES.get(parsed.scheme, parsed.scheme)
     try:
         files, path = fs.FileSystem.from_uri(f"{scheme}{uri[len(parsed.scheme) :]}".rstrip("/"))

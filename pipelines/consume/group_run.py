@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame
 
 from pipelines.consume.held_queues import HeldQueues
-from pipelines.consume.joining import class_filter_of, group_of, subscriptions_of
+from pipelines.consume.joining import Joined, join
 from pipelines.consume.listening import Listener, takes_a_dataframe
 from pipelines.consume.options import Options
 from pipelines.consume.reader import Counts, Reader
@@ -31,7 +31,11 @@ def read_as_group(
     options.expect_sense()
     listener = _listener(options, run.store.settings)
     counts = Counts()
-    readers = _readers(run, options, listener, counts, put_traces)
+    joined = join(run.store.snapshot(), options, run.now_ms)
+    readers = _readers(run, options, joined, listener, counts, put_traces)
+    for reader in readers:
+        reader.stand(run.store.snapshot())  # raises where it cannot begin, before anything is written
+    joined.record(run)
     if options.reads_alone:
         return counts, _read_alone(run, options.group, readers)
     for reader in readers:
@@ -60,25 +64,24 @@ def _listener(options: Options, settings: Settings) -> Listener:
 def _readers(
     run: Work,
     options: Options,
+    joined: Joined,
     listener: Listener,
     counts: Counts,
     put_traces: Callable[[DataFrame, str], None],
 ) -> list[Reader]:
     """One for each subscription and client that reads."""
-    group = group_of(run, options)
     began = time.monotonic()
     readers = []
-    for subscription in subscriptions_of(run, options):
+    for subscription in joined.subscriptions:
         selection = Selection(subscription, retry_topic(options.group))
-        class_filter = class_filter_of(run, subscription)
         readers += [
             Reader(
                 run,
                 options,
-                group,
+                joined.group,
                 listener,
                 selection,
-                class_filter,
+                joined.class_filters.get(subscription),
                 client_id,
                 queues,
                 counts,

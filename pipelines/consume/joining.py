@@ -1,6 +1,7 @@
 """What a run finds when it joins a group: the group's config, and what the group has subscribed."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 from pipelines.consume.class_pages import find_class_filter
 from pipelines.consume.options import Options
@@ -15,25 +16,66 @@ from pipelines.consume.subscriptions import (
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.reports.queues import expect_topic
-from pipelines.retry.send_back import plan_group
+from pipelines.retry.send_back import group_config, plan_group
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 
 
-def class_filter_of(run: Work, one: Subscription) -> ClassFilter | None:
-    """The class filter a subscription names. Raises BadInput where there is none of that name."""
-    if one.expression_type != CLASS:
-        return None
-    return find_class_filter(run.store.snapshot(), one.group, one.topic, one.expression)
+@dataclasses.dataclass(frozen=True)
+class Joined:
+    """What a run found, and what it adds: nothing of it is written before `record`.
+
+    subscriptions  what it reads
+    made           the one of them that the command says, and that is to be recorded as the group's; None without
+    class_filters  by subscription, of those that have one
+    """
+
+    group: SubscriptionGroupConfig
+    subscriptions: Sequence[Subscription]
+    made: Subscription | None
+    class_filters: Mapping[Subscription, ClassFilter]
+
+    def record(self, work: Work) -> None:
+        """Make the group where it is not there yet, and record its subscription."""
+        if self.group.group not in read_groups(work.store.snapshot()):
+            work.commit(lambda at: plan_group(at, self.group.group))
+        if self.made is not None:
+            made = self.made
+            work.commit(lambda at: plan_subscribe(at, made))
 
 
-def group_of(run: Work, options: Options) -> SubscriptionGroupConfig:
-    """The group's config, made where it is not there yet. Raises BadInput where the group may not read like that."""
-    groups = read_groups(run.store.snapshot())
-    if options.group not in groups:
-        run.commit(lambda at: plan_group(at, options.group))
-        groups = read_groups(run.store.snapshot())
-    group = groups[options.group]
+def join(at: Snapshot, options: Options, now_ms: int) -> Joined:
+    """What a run reads as a group: what its command says, or what is recorded.
+
+    Raises BadInput where the group may not be made or may not read like that, and for what may not be subscribed.
+    """
+    group = _group_of(at, options)
+    known = [one for one in read_subscriptions(at) if one.group == options.group]
+    made = None
+    if options.topic is None:
+        if options.filter is not None:
+            raise BadInput("--filter needs --topic: what it selects from")
+        if not known:
+            raise BadInput(
+                f"group {options.group} has subscribed nothing; give --topic, or run `subscribe` first"
+            )
+    else:
+        expect_topic(at, options.topic)
+        known = [one for one in known if one.topic == options.topic]
+        if options.filter is not None or not known:
+            made = _subscription(at, options, options.topic, now_ms)
+            known = [made]
+    filters = {
+        one: find_class_filter(at, one.group, one.topic, one.expression)
+        for one in known
+        if one.expression_type == CLASS
+    }
+    return Joined(group, known, made, filters)
+
+
+def _group_of(at: Snapshot, options: Options) -> SubscriptionGroupConfig:
+    group = group_config(at, options.group)
     if not group.consume_enable:
         raise BadInput(
             f"group {options.group} may not consume; `topics update-group {options.group} --consume-enable` allows it"
@@ -46,26 +88,9 @@ def group_of(run: Work, options: Options) -> SubscriptionGroupConfig:
     return group if limit is None else dataclasses.replace(group, retry_max_times=limit)
 
 
-def subscriptions_of(run: Work, options: Options) -> list[Subscription]:
-    """What the run reads: what the command says, recorded as the group's, or what is recorded."""
-    at = run.store.snapshot()
-    known = [one for one in read_subscriptions(at) if one.group == options.group]
-    if options.topic is None:
-        if options.filter is not None:
-            raise BadInput("--filter needs --topic: what it selects from")
-        if not known:
-            raise BadInput(
-                f"group {options.group} has subscribed nothing; give --topic, or run `subscribe` first"
-            )
-        return known
-    expect_topic(at, options.topic)
-    found = next((one for one in known if one.topic == options.topic), None)
-    if options.filter is None and found is not None:
-        return [found]
+def _subscription(at: Snapshot, options: Options, topic: str, now_ms: int) -> Subscription:
     filter_type = (options.filter_type or TAG).upper()
     expression = "*" if options.filter is None else options.filter
-    made = Subscription(options.group, options.topic, filter_type, expression, run.now_ms)
-    expect_subscription(made, run.store.settings)
-    class_filter_of(run, made)  # refused before it is recorded
-    run.commit(lambda at: plan_subscribe(at, made))
-    return [made]
+    made = Subscription(options.group, topic, filter_type, expression, now_ms)
+    expect_subscription(made, at.store.settings)
+    return made

@@ -11,6 +11,7 @@ The files are the client's, on the machine it runs on: local paths only.
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -111,16 +112,18 @@ def _text(offsets: Mapping[MessageQueue, int]) -> str:
 
 def _replace(file: Path, text: str) -> None:
     """Give a file another content, all at once, and have it on the disk."""
-    # Named after the process, so that two that write at once do not write into one another's.
-    new = file.with_name(f"{file.name}.{os.getpid()}.new")
-    try:
-        with open(new, "w", encoding="utf-8") as out:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=file.parent, prefix=f"{file.name}.", suffix=".new", delete=False
+    ) as out:
+        try:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
-        os.replace(new, file)
-    finally:
-        new.unlink(missing_ok=True)
+            os.chmod(out.name, 0o644)  # as any other file: a temporary one is its owner's alone
+            os.replace(out.name, file)
+        except BaseException:
+            os.unlink(out.name)
+            raise
     # The new name is on the disk only when the directory is.
     directory = os.open(file.parent, os.O_RDONLY)
     try:

@@ -45,6 +45,7 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
+from pipelines.errors import in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
@@ -374,7 +375,13 @@ class Reader:
         handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
         messages = as_messages(handed).join(said, "physical_offset", "left")
         traces = traces_of_consumption(messages, self.options.group, call, self.run.now_ms, cost_time_ms)
-        self.put_traces(traces, f"{TRACE_PREFIX}{call}")
+        try:
+            self.put_traces(traces, f"{TRACE_PREFIX}{call}")
+        except Exception as failure:
+            if self.run.is_interruption(failure):
+                raise
+            # Not the page's failure: it would be handed over again, and again.
+            self.run.warn(f"what was handed over is not traced: {in_words(failure)}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         if self.group.retry_queue_nums > 0:

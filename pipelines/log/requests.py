@@ -16,6 +16,7 @@ from pipelines.rocketmq.message_ids import message_id, offset_in_id
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.snapshot import Snapshot
+from pipelines.uris import expect_no_secret
 from schemas import COMMITLOG
 
 BAD_REQUESTS_LISTED = 20
@@ -32,7 +33,7 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
 
     Raises BadInput for a path where nothing is, a column that is not known, or a value of another type.
     """
-    target, files = hadoop_path(spark, path)
+    target, files = hadoop_path(spark, expect_no_secret(path))
     if not files.exists(target):
         raise BadInput(f"there is nothing at {path}; expected a file or directory of requests")
     try:

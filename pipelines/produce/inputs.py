@@ -31,6 +31,7 @@ from pipelines.produce.input_files import (
 )
 from pipelines.spark_internals.files import sizes_and_times
 from pipelines.spark_internals.jvm import innermost_text
+from pipelines.uris import expect_no_secret
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
@@ -165,6 +166,7 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
 
     Raises BadInput when there is nothing at `path`, or a column is not known, or topic or body is missing.
     """
+    expect_no_secret(path)
     if format not in FORMATS:
         raise BadInput(f"--format is {format!r}; expected one of {', '.join(FORMATS)}")
     version = delta_version(spark, path) if format == "delta" else None

@@ -2,12 +2,26 @@
 
 from pyspark.sql import DataFrame
 
+from pipelines.errors import BadInput
 from pipelines.log.append_ids import TRACE_PREFIX, is_put_by
 from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.produce.trace import traces_of_sends
+from pipelines.rocketmq.names import TRACE_TOPIC
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import TopicConfig, plan_make_topics, read_topics
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
 from schemas import COMMITLOG
+
+
+def expect_trace_topic(at: Snapshot) -> None:
+    """Raises BadInput where traces cannot be put, because their topic may not be written to."""
+    config = read_topics(at).get(TRACE_TOPIC)
+    if config is not None and not (config.is_writable and config.write_queue_nums):
+        raise BadInput(
+            f"--trace puts messages to {TRACE_TOPIC}, which may not be written to (perm {config.perm}, "
+            f"{config.write_queue_nums} queues), as the broker had it that was imported. Nothing was done; leave out --trace"
+        )
 
 
 def trace_batch(work: Work, batch_id: str) -> None:
@@ -19,8 +33,10 @@ def trace_batch(work: Work, batch_id: str) -> None:
 def put_traces(work: Work, traces: DataFrame, batch_id: str) -> None:
     """Put trace messages once under a batch id, through the front door.
 
-    They are written down first, so that both passes of the put see the same rows.
+    They are written down first, so that both passes of the put see the same rows. Their topic is made whatever
+    autoCreateTopicEnable says, with one queue, as a broker makes it.
     """
+    work.commit(lambda at: plan_make_topics(at, [TopicConfig(TRACE_TOPIC, 1, 1)]))
     written = f"{work.store.path_of('_staging')}/traces-{work.run_id}"
     try:
         traces.write.mode("overwrite").parquet(written)

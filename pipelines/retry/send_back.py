@@ -20,7 +20,7 @@ from pipelines.rocketmq.names import SCHEDULE_TOPIC, dead_letter_topic, retry_to
 from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair, with_store_host_bit
 from pipelines.rocketmq.settings import INT_MAX, Settings
-from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups
+from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups, with_group_created
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_retry_topics, read_topics
@@ -51,15 +51,19 @@ def claim_of(group: str, generation: Column) -> Column:
     return F.concat(F.lit(claim_prefix(group)), generation.cast("string"))
 
 
-def plan_group(at: Snapshot, group: str) -> Plan:
-    """Make a group that sends back and is not there yet, as a consumer that connects does."""
-    if group in read_groups(at):
-        return Plan()
-    if not at.store.settings["autoCreateSubscriptionGroup"]:
+def group_config(at: Snapshot, group: str) -> SubscriptionGroupConfig:
+    """A group's config, or the one that `plan_group` makes. Raises BadInput for a group that may not be made."""
+    groups = read_groups(at)
+    if group not in groups and not at.store.settings["autoCreateSubscriptionGroup"]:
         raise BadInput(
             f"group {group} does not exist and autoCreateSubscriptionGroup is false; create it with `topics create-group`"
         )
-    return plan_create_group(at, SubscriptionGroupConfig(group))
+    return groups.get(group) or with_group_created(groups, SubscriptionGroupConfig(group))[group]
+
+
+def plan_group(at: Snapshot, group: str) -> Plan:
+    """Make a group that is not there yet, as a consumer that connects does. Raises BadInput as `group_config`."""
+    return Plan() if group in read_groups(at) else plan_create_group(at, group_config(at, group))
 
 
 def plan_group_topics(at: Snapshot, group: SubscriptionGroupConfig) -> Plan:

@@ -18,6 +18,7 @@ SECRET_NAMES = frozenset(
         "objectStoreSecretKey",
         "ossAccessKey",
         "ossSecretKey",
+        "socksProxyConfig",
     }
 )
 

@@ -4,7 +4,8 @@ Spark's Python API has no files. Hadoop's FileSystem, Path and FileUtil (3.4.2) 
 Spark's own here is that a session's settings reach them through `sessionState().newHadoopConf()`.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from pipelines.spark_internals.jvm import java_session, jvm
+
+# A commit takes tens of milliseconds; a try takes a fraction of one.
+SECONDS_BETWEEN_TRIES = 0.01
 
 
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
@@ -68,15 +72,30 @@ def sizes_and_times(spark: SparkSession, uris: Sequence[str]) -> Iterator[tuple[
             yield None
 
 
+def _is_locked_within(channel: Any, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while channel.tryLock() is None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(SECONDS_BETWEEN_TRIES)
+    return True
+
+
 @contextmanager
-def locked_by_jvm(spark: SparkSession, file: Path) -> Iterator[None]:
+def locked_by_jvm(
+    spark: SparkSession, file: Path, silent_seconds: float, say_why: Callable[[], None]
+) -> Iterator[None]:
     """While inside, the JVM holds the lock of a local file; other processes and their JVMs wait.
+
+    say_why  called once where the wait takes longer than `silent_seconds`
 
     The JVM and not Python: a killed Python leaves its JVM alive for a moment, and that JVM may still commit.
     """
     opened = jvm(spark).java.io.RandomAccessFile(str(file), "rw")
     try:
-        opened.getChannel().lock()
+        if not _is_locked_within(opened.getChannel(), silent_seconds):
+            say_why()
+            opened.getChannel().lock()
         yield
     finally:
         opened.close()  # gives the lock back

@@ -96,6 +96,14 @@ def _wait_for_end(outcome: "Future[T]") -> None:
         wait([outcome])
 
 
+def _say_why(path: str) -> None:
+    log.warning(
+        "another job is writing to %s and is waited for (it holds %s); `commitlake doctor` tells which runs there are",
+        path,
+        LOCK_FILE,
+    )
+
+
 @contextmanager
 def _lock(spark: SparkSession, uri: str) -> Iterator[None]:
     """Hold the store's lock; other threads, processes and their JVMs wait."""
@@ -109,7 +117,7 @@ def _lock(spark: SparkSession, uri: str) -> Iterator[None]:
         if _depth[directory]:  # this thread holds it already
             yield
             return
-        with locked_by_jvm(spark, Path(path) / LOCK_FILE):
+        with locked_by_jvm(spark, Path(path) / LOCK_FILE, SILENT_SECONDS, lambda: _say_why(path)):
             _depth[directory] += 1
             try:
                 yield

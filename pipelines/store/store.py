@@ -12,6 +12,7 @@ from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.cache import StoreCache
 from pipelines.store.lock import local_path
 from pipelines.store.snapshot import Snapshot
+from pipelines.uris import expect_no_secret
 from pipelines.views.read import VIEWS, read_view
 from schemas import STORE_SETTINGS, TABLES_BY_NAME, Table
 
@@ -98,7 +99,7 @@ def absolute(spark: SparkSession, uri: str) -> str:
     """The store's location, so that a job and its executors mean the same place from any directory."""
     local = local_path(uri)
     if local is None:
-        return uri.rstrip("/")
+        return expect_no_secret(uri).rstrip("/")
     path = os.path.abspath(local)
     # Where Spark takes a plain path for one of HDFS, a local one has to say that it is local.
     return path if default_scheme(spark) == "file" else f"file:{path}"

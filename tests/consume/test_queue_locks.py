@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from jobs.consume import consume_as
 from jobs.launch.run import Run
+from pipelines.consume import held_queues, reader
 from pipelines.consume.offsets import (
     Queue,
     Reached,
@@ -33,6 +35,7 @@ from pipelines.consume.queue_locks import (
     plan_unlock,
     read_locks,
     renew,
+    renewed_until,
 )
 from pipelines.spark_internals.process import is_gone, process_of
 from pipelines.store.commit import commit
@@ -271,6 +274,44 @@ def test_the_offsets_of_a_run_whose_locks_were_taken_over_are_refused(two: Two) 
     assert two.offsets() == {0: 4}
     result, _ = two.run("fast", later)
     assert result["consumed"] == 0
+
+
+def test_locks_are_renewed_while_a_run_reads(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(held_queues, "RENEWED_AFTER_SECONDS", 0.2)
+    two.fill(0, 0)
+    thread = two.begin(orderly=True)
+    [lock] = two.store.store.queue_locks.collect()
+    deadline = time.monotonic() + 60
+    # It is held by the renewal alone: the lock itself has ended by the clock of the second run.
+    while (renewed_until(two.store.store, lock.holder) or 0) < lock.expires_ms + 1_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    result, said = two.run("fast", lock.expires_ms + CLOCKS_APART_MS + 500, "--orderly")
+    assert (result["consumed"], result["queues_left"]) == (0, 1), said
+    two.end(thread)
+    assert (two.result["consumed"], two.offsets()) == (2, {0: 2})
+
+
+def test_a_run_whose_locks_cannot_be_renewed_hands_nothing_more_over_once_they_ended(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise OSError("no space left")
+
+    two.fill(0, 0, 0)
+    with monkeypatch.context() as slow:
+        slow.setattr(held_queues, "RENEWED_AFTER_SECONDS", 0.1)
+        slow.setattr(held_queues, "LOCK_MS", 1_500)
+        slow.setattr(held_queues, "renew", fails)
+        slow.setattr(reader, "MESSAGES_OF_A_PAGE", 1)
+        slow.setattr(reader, "ENTRIES_OF_A_PAGE", 1)
+        thread = two.begin(orderly=True)
+        time.sleep(2)
+        two.end(thread)
+    # Another run may have it by now, so what was read after the end is not recorded either.
+    assert (two.handed(), two.offsets()) == ([["slow", 0, 0]], {})
+    two.run("fast", B, "--orderly")
+    assert two.handed()[1:] == [["fast", 0, offset] for offset in range(3)]
 
 
 def test_clients_with_queues_of_their_own_do_not_wait_for_each_other(two: Two) -> None:

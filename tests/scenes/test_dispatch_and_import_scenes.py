@@ -48,8 +48,9 @@ def test_an_import_killed_at_any_moment_goes_on_where_it_stopped(
 ) -> None:
     directory = tmp_path / "store"
     arguments = ["import_store", "--store", directory, "--from", golden_broker("a")]
-    # While the tables are made; then while rows are written; then before what follows from them is.
+    # While the tables are made; then around the commit of the rows, before what follows from them is written.
     kill_when(start(*arguments), directory / "*" / "_delta_log", 10, with_jvm=True)
+    kill_at(Moment.BEFORE, directory / "commitlog", *arguments, with_jvm=True)
     kill_at(Moment.DURING, directory / "commitlog", *arguments, with_jvm=True)
     kill_at(Moment.AFTER, directory / "commitlog", *arguments, with_jvm=False)
     again = commitlake(*arguments)

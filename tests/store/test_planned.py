@@ -12,12 +12,13 @@ from pyspark.sql import functions as F
 from pipelines.broker_files import import_log
 from pipelines.dispatch import follow
 from pipelines.errors import StoreError
-from pipelines.log import copies
+from pipelines.log import append, copies
 from pipelines.produce import put
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, plan_set_aside, set_append_only
 from pipelines.store.store import Store
+from schemas import QUEUE_BOUNDS
 from tests.conftest import JobRun
 from tests.life import B, Life
 
@@ -87,6 +88,23 @@ def test_an_append_that_is_not_as_planned_blocks_the_log_until_it_is_cut_off(
     assert [row.append_seq for row in store_life.rows()] == [0, 3, 3, 3]
     store_life.expect_promises()
     assert store_life.job("dispatch", B).result["queue_entries"] == 4
+
+
+def test_bounds_do_not_follow_an_append_that_is_not_as_planned(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_life = life()
+    monkeypatch.setattr(append, "ROWS_BETWEEN_BOUNDS", 1)  # each append brings them up to the log's end
+    store_life.put(B, {"topic": "orders", "queue_id": 0})
+    bounds = store_life.store.snapshot().version(QUEUE_BOUNDS)
+    written(monkeypatch, put.Put, "log_rows", has_every_row_twice)
+    source = store_life.input({"topic": "orders", "body": "b", "queue_id": 0})
+    store_life.job("put_messages", B, "--input", source, exit_status=1)
+    assert store_life.store.snapshot().version(QUEUE_BOUNDS) == bounds
+    store_life.job("validate", B, "--suite", "log", "--repair")
+    store_life.job("put_messages", B, "--input", source)
+    assert store_life.store.snapshot().version(QUEUE_BOUNDS) > bounds
+    store_life.expect_promises()
 
 
 @pytest.mark.nightly

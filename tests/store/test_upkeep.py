@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pipelines.store.progress import progress_write
 from pipelines.store.store import Store
 from pipelines.store.upkeep import KEPT_HOURS, vacuum
 from schemas import PROGRESS
+from tests.conftest import JobRun
 from tests.dispatch.log_rows import append
 from tests.store.test_backup import copy
 
@@ -60,6 +62,18 @@ def old(store: Store, tmp_path: Path) -> Store:
     aged(store, 10, *directory.rglob("*"))
     aged(store, 6, directory / "being-written.parquet")
     return Store(store.spark, str(tmp_path / "old"))
+
+
+def test_maintain_deletes_it_too(old: Store, commitlake: Callable[..., JobRun]) -> None:
+    directory = Path(old.path(PROGRESS))
+    before = set(directory.glob("*.parquet"))
+    maintain = ("maintain", "--store", old.uri)
+    would = commitlake(*maintain, "--dry-run").result["bytes_freed"]
+    assert set(directory.glob("*.parquet")) == before
+    freed = commitlake(*maintain)
+    assert (freed.exit_status, freed.result["bytes_freed"]) == (0, would), freed.stderr
+    assert directory / "left-by-a-killed-run.parquet" in before - set(directory.glob("*.parquet"))
+    assert [row.append_seq for row in old.progress.collect()] == [2]
 
 
 def test_what_nobody_needs_is_deleted_and_the_rest_stays(old: Store) -> None:

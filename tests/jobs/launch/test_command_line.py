@@ -1,5 +1,6 @@
 """The command line: it answers at once, shows an example of every job, and completes names and options."""
 
+import json
 import os
 import re
 import shlex
@@ -124,3 +125,28 @@ def test_a_bar_says_how_far_spark_is():
 def test_the_application_is_the_one_that_installs_completion():
     options = [name for option in typer.main.get_command(application()).params for name in option.opts]
     assert "--install-completion" in options
+
+
+@pytest.mark.parametrize("given", [["--result-path", "{path}"], ["--result-path={path}"]])
+def test_a_misspelt_option_has_a_result_too(given, tmp_path):
+    path = tmp_path / "result.json"
+    arguments = ["dispatch", "--store=s3a://KEY:SECRET@bucket/store", "--rebuid", *given]
+    run = run_job([argument.format(path=path) for argument in arguments])
+    assert run.exit_status == 2
+    written = json.loads(path.read_text())
+    assert written == run.result
+    # A key in the URI is kept nowhere.
+    assert (written["job"], written["status"], written["store"]) == (
+        "dispatch",
+        "failed",
+        "s3a://***@bucket/store",
+    )
+    lost = run_job(["dispatch", "--rebuid", "--result-path", str(tmp_path)])
+    assert (lost.exit_status, "the result could not be written" in lost.stderr) == (2, True)
+
+
+def test_what_a_file_holds_does_not_move_the_cursor():
+    run = run_job(["topics", "--store", "store", "\x1b]0;title\x07\u202e"])
+    assert run.exit_status == 2
+    assert "\x1b" not in run.stderr
+    assert r"\x1b]0;title\x07\u202e" in run.stderr

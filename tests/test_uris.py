@@ -1,0 +1,51 @@
+"""URIs with a password or a key are refused, and shown without it."""
+
+import pytest
+
+from pipelines.errors import BadInput
+from pipelines.uris import expect_no_secret, without_user
+
+pytestmark = pytest.mark.quick
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "/data/store", "store", "C:/store", "file:///a@b:c/store", "hdfs://name/store", "hdfs://me@name:8020/store",
+        "abfss://box@account.dfs.core.windows.net/store", "s3a://bucket/a:b@c",
+    ],
+)  # fmt: skip
+def test_a_uri_without_a_secret_is_taken_as_it_is(uri: str) -> None:
+    assert expect_no_secret(uri) == uri == without_user(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3a://KEY:SECRET@bucket/store", "s3a://***@bucket/store"),
+        ("S3A://KEY@bucket/store", "S3A://***@bucket/store"),
+        ("hdfs://me:pass@name/store", "hdfs://***@name/store"),
+        ("abfss://a:b@account/store", "abfss://***@account/store"),
+    ],
+)
+def test_one_with_a_secret_is_refused_and_not_shown(uri: str, shown: str) -> None:
+    assert without_user(uri) == shown
+    with pytest.raises(BadInput) as refused:
+        expect_no_secret(uri)
+    assert str(refused.value).startswith(shown)
+    assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize("job", ["dispatch", "import_store", "put_messages", "backup"])
+def test_no_command_keeps_or_shows_one(job: str, commitlake, store) -> None:
+    secret = "s3a://KEY:SECRET@bucket/there"
+    where = {
+        "dispatch": ("--store", secret),
+        "import_store": ("--store", store.uri, "--from", secret),
+        "put_messages": ("--store", store.uri, "--input", secret),
+        "backup": ("--store", store.uri, "--to", secret),
+    }[job]
+    run = commitlake(job, *where)
+    assert run.exit_status == 2, run.stderr
+    assert "SECRET" not in run.stderr + str(run.result)
+    assert "s3a://***@bucket/there has a password or a key" in run.stderr
