@@ -109,11 +109,13 @@ def counted_splits(slim: DataFrame, rules: CountRules) -> list[CountedSplit]:
            `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
            `reason` string (why the row cannot be put)
     """
-    counted = slim.mapInArrow(_counter(rules), "counted binary").collect()
+    counted = slim.mapInArrow(split_counter(rules), "counted binary").collect()
     return [pickle.loads(row.counted) for row in counted]  # written by the function below
 
 
-def _counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+def split_counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What counts the rows of one task: from slim rows to `counted`, a pickled CountedSplit for each split."""
+
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for split, runs in runs_by_split(batches):
             counted = CountedSplit(split)

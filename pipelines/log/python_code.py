@@ -33,7 +33,9 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
     function = getattr(module, function_name, None)
     if not callable(function):
         raise BadInput(f"{option} {name}: module {module_name} has no function {function_name}")
-    cloudpickle.register_pickle_by_value(module)
+    # Python's own modules are with the workers too, and cannot be pickled: no job of the session would run any more.
+    if module_name.partition(".")[0] not in sys.stdlib_module_names:
+        cloudpickle.register_pickle_by_value(module)
     return function
 
 

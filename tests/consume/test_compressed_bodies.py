@@ -9,6 +9,7 @@ from tests.consume.listeners import Listeners
 from tests.life import B, Life
 
 
+@pytest.mark.slow
 def test_a_body_that_unpacks_to_too_much_is_a_dead_letter_and_the_rest_is_read(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

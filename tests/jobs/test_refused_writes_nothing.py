@@ -185,6 +185,7 @@ def state_of(store: Store) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "sentence"), REFUSALS, ids=[command for command, _ in REFUSALS])
 def test_what_is_refused_is_not_begun(
     refusing: Store,

@@ -70,7 +70,13 @@ def wait_for(process: "subprocess.Popen[str]", happens: Path, count: int, second
 
 
 def kill_at(
-    moment: Moment, table: Path, *arguments: object, with_jvm: bool, nth: int = 1, before: str = ""
+    moment: Moment,
+    table: Path,
+    *arguments: object,
+    with_jvm: bool,
+    nth: int = 1,
+    before: str = "",
+    altered: int = 0,
 ) -> None:
     """Run `commitlake …` and kill -9 it before, during or after its nth commit to a table.
 
@@ -78,6 +84,7 @@ def kill_at(
 
     table     the directory of the table
     with_jvm  the whole group is killed; else Python alone, whose JVM may go on and commit
+    altered   commits before it that write no rows: of ALTER TABLE
     """
     assert moment is not Moment.DURING or nth == 1, "a first commit takes long enough to be seen"
     _wait_for_orphans()  # what they commit is not this run's
@@ -91,7 +98,7 @@ def kill_at(
     else:
         _wait_until(process, lambda: _has_stopped(process))
     time.sleep(0.05)  # a JVM of many threads stops a moment later
-    found = _commits(table) - commits
+    found = _commits(table) - commits - altered
     new_files = bool(_data_files(table) - files)
     _kill(process, with_jvm)
     assert found == (nth if moment is Moment.AFTER else nth - 1), f"killed at another moment than {moment}"

@@ -73,12 +73,12 @@ def test_a_round_that_is_killed_is_run_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("table", "moment"),
-    [("cut_rows", Moment.AFTER), ("commitlog", Moment.BEFORE), ("commitlog", Moment.AFTER)],
-    ids=["rows are set aside", "before they are taken out", "they are taken out"],
+    ("table", "moment", "altered"),
+    [("cut_rows", Moment.BEFORE, 0), ("cuts", Moment.AFTER, 0), ("commitlog", Moment.BEFORE, 1)],
+    ids=["before rows are set aside", "they are set aside", "the log is open, before they are taken out"],
 )
 def test_a_repair_that_is_killed_is_made_again(
-    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, table: str, moment: Moment
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, table: str, moment: Moment, altered: int
 ) -> None:
     store = life()
     store.put(B, {"topic": "other"})
@@ -87,7 +87,7 @@ def test_a_repair_that_is_killed_is_made_again(
         killed.setattr(committing, "expect_as_planned", lambda *_: None)
         store.put(B, {"topic": "orders"}, {"topic": "orders"})
     repair = ("validate", "--store", store.store.uri, "--suite", "log", "--repair", "--now", B)
-    kill_at(moment, Path(store.store.uri) / table, *repair, with_jvm=True)
+    kill_at(moment, Path(store.store.uri) / table, *repair, with_jvm=True, altered=altered)
     result = store.job("validate", B, "--suite", "log", "--repair").result
     assert result["broken"] == 0
     assert (store.store.commitlog.count(), store.store.cut_rows.count(), store.store.cuts.count()) == (

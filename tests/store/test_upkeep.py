@@ -64,6 +64,7 @@ def old(store: Store, tmp_path: Path) -> Store:
     return Store(store.spark, str(tmp_path / "old"))
 
 
+@pytest.mark.slow
 def test_maintain_deletes_it_too(old: Store, commitlake: Callable[..., JobRun]) -> None:
     directory = Path(old.path(PROGRESS))
     before = set(directory.glob("*.parquet"))
@@ -76,6 +77,7 @@ def test_maintain_deletes_it_too(old: Store, commitlake: Callable[..., JobRun]) 
     assert [row.append_seq for row in old.progress.collect()] == [2]
 
 
+@pytest.mark.slow
 def test_what_nobody_needs_is_deleted_and_the_rest_stays(old: Store) -> None:
     directory = Path(old.path(PROGRESS))
     before = {file.name: file.stat().st_size for file in directory.glob("*.parquet")}
