@@ -1,1 +1,1 @@
-"""What is wrong with a machine, a session or a store, and how to mend it. Looks, and changes nothing."""
+"""What is wrong with a machine, a session or a store, and how to fix it. It reads, and changes nothing."""

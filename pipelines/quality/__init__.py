@@ -1,1 +1,1 @@
-"""What must hold of a store's tables, told row by row: who breaks which promise, and why. Great Expectations counts."""
+"""What must hold of a store's tables, row by row: which rows break which promise, and why. Great Expectations counts."""

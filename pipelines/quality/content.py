@@ -1,4 +1,4 @@
-"""A team's own expectations: what its messages say, and where those go that do not say it."""
+"""A team's own expectations of its messages, and where messages go that do not meet them."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,12 +23,12 @@ LADDER, GIVE_UP = 0, -1
 
 
 def messages_of(at: Snapshot, scope: Scope, topic: str) -> DataFrame:
-    """The messages of a topic that are looked at: rows of the view messages."""
+    """The messages of a topic that are checked: rows of the view messages."""
     return scope.of(read_view(at, "messages")).where(F.col("topic") == topic)
 
 
 def expectations_named(name: str) -> Callable[[], Any]:
-    """The function MODULE:NAME that gives a team's expectations. Raises BadInput where there is none."""
+    """The function MODULE:NAME that returns a team's expectations. Raises BadInput where there is none."""
     return load_function(OPTION, name)
 
 
@@ -88,7 +88,7 @@ def plan_quarantine(at: Snapshot, name: str, failed: DataFrame, messages: DataFr
 
 
 def send_back_requests(failed: DataFrame, is_given_up: bool) -> DataFrame:
-    """Failed messages as requests of send_back: to come again later, or to be dead letters at once."""
+    """Failed messages as requests of send_back: they come again later, or become dead letters at once."""
     return failed.select(
         F.col("physical_offset").alias("request"),
         "physical_offset",

@@ -1,4 +1,4 @@
-"""Derived tables equal the log: what dispatch derives from it, beside what the tables hold, both ways, on slim columns."""
+"""Derived tables equal the log: what dispatch derives from it and what the tables hold, compared both ways, slim columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Tab
 class Derived:
     """A derived table as it is checked.
 
-    entries   what rows of the log give it
+    entries   the rows that the log derives for it
     named     a row of it, as a complaint names it: a format and its columns
     missing, surplus  the two promises: nothing of the log is left out, nothing else is there
     """
@@ -77,7 +77,7 @@ DERIVED_TABLES = (
 
 
 def derived_table(at: Snapshot, scope: Scope, settings: Settings, derived: Derived) -> Check:
-    """A row for each different row of a derived table or of what the log gives it; they must be there equally often.
+    """A row for each different row of a derived table or of those the log derives; both must have it equally often.
 
     Only appends the table has followed are compared. What it still has of segments that have expired does not count.
     """

@@ -1,7 +1,7 @@
 """Promises: what must hold of rows, and the sentence a person would want to see about a row of which it does not.
 
-A theme looks at rows once and gives a frame with a complaint column for each of its promises: null where all is well. What
-is unknown counts as broken.
+A theme reads rows once and returns a frame with a complaint column for each of its promises: null where it holds. What is
+unknown counts as broken.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 Severity = Literal["critical", "warning", "info"]
-# From the worst on.
+# The severities, the worst first.
 SEVERITIES: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
@@ -22,7 +22,7 @@ class Promise:
 
     column    the frame's complaint column: null, or what is wrong with the row
     sentence  what is promised; the expectation's name in tables and reports
-    severity  critical: messages are lost, twice or wrong; warning: an answer may be; info: worth a look
+    severity  critical: messages are lost, twice or wrong; warning: an answer may be wrong; info: worth knowing
     """
 
     column: str
@@ -32,11 +32,11 @@ class Promise:
 
 @dataclass(frozen=True)
 class Check:
-    """Rows and the promises they are held to.
+    """Rows and the promises that must hold of them.
 
-    suite      what it belongs to, as `--suite` names it
+    suite      the suite's name, as `--suite` takes it
     rows       `place` (long: complaints are shown in its order) and a complaint column a promise
-    is_a_scan  whether they come straight from a table: to count them costs nothing
+    is_a_scan  whether they come straight from a table: counting them costs nothing
     """
 
     suite: str
@@ -48,7 +48,7 @@ class Check:
 def check(
     suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column], is_a_scan: bool = False
 ) -> Check:
-    """A check of `rows`: what each promise has to say about each of them."""
+    """A check of `rows`: a complaint column for each promise."""
     columns = [complaint.cast("string").alias(promise.column) for promise, complaint in complaints.items()]
     told = rows.select(place.cast("long").alias("place"), *columns)
     return Check(suite, told, tuple(complaints), is_a_scan)

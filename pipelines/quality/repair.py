@@ -38,7 +38,7 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
 
 
 def _cut(run: Work, dispatch: Callable[..., Any]) -> bool:
-    """Take a last append that is not as planned off the log, and close the log again where a cut was cut short."""
+    """Take a last append that is not as planned off the log, and close the log again where a cut was interrupted."""
     at = run.store.snapshot()
     damage = damage_of(at)
     dispatched = [

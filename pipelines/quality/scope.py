@@ -1,4 +1,4 @@
-"""Which part of the log a run looks at: what came since it was last found sound, whole segments at a time."""
+"""Which part of the log a run checks: what came since it was last found sound, whole segments at a time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class Scope:
         return self.after_append < 0
 
     def of(self, rows: DataFrame) -> DataFrame:
-        """Those of some rows with a `segment` that are looked at."""
+        """Those of some rows with a `segment` that are checked."""
         return rows if self.is_everything else rows.where(self._is_inside())
 
     def before(self, rows: DataFrame) -> DataFrame:
-        """Those that are not."""
+        """Those of some rows with a `segment` that are not checked."""
         return rows.where(F.lit(False) if self.is_everything else ~self._is_inside())
 
     def _is_inside(self) -> Column:
@@ -52,7 +52,7 @@ def scope_after(at: Snapshot, after_append: int) -> Scope:
 def sound_up_to(at: Snapshot, suite: str) -> int:
     """The append up to which runs have found a suite's promises kept, one run going on where another ended; -1: none.
 
-    Complaints that are worth no more than a look (`info`) do not count.
+    Complaints that are only worth knowing (`info`) do not count.
     """
     of_suite = at.read(VALIDATIONS).where(F.col("suite") == suite)
     is_broken = (F.col("broken") > 0) & (F.col("severity") != "info")
@@ -67,7 +67,7 @@ def sound_up_to(at: Snapshot, suite: str) -> int:
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> int:
-    """How far spans of appends (after the first number, up to the second) reach from the log's start without a gap.
+    """How far ranges of appends (after the first number, up to the second) reach from the log's start without a gap.
 
     >>> joined([(-1, 4), (9, 12), (4, 7)]), joined([(3, 4)])
     (7, -1)
@@ -81,7 +81,7 @@ def joined(spans: Iterable[tuple[int, int]]) -> int:
 
 
 def scopes_of(at: Snapshot, suites: Iterable[str], after_append: int | None) -> dict[str, Scope]:
-    """What each suite looks at: what came after an append; None: what came since the suite was last found sound.
+    """What each suite checks: what came after an append; None: what came since the suite was last found sound.
 
     Raises BadInput for an append after the log's last.
     """

@@ -22,8 +22,8 @@ MakeCheck = Callable[[Snapshot, Scope, Settings], Check]
 class Suite:
     """What is checked under one name.
 
-    about   what of, for a person
-    checks  each looks at its rows once
+    about   what the suite checks, in words
+    checks  each reads its rows once
     """
 
     about: str
@@ -62,7 +62,7 @@ SUITES: Mapping[str, Suite] = {
 
 
 def chosen_suites(names: Iterable[str]) -> list[str]:
-    """The suites that are asked for, all of them when none is named. Raises BadInput for a name that is none."""
+    """The requested suites, all of them when none is named. Raises BadInput for a name that is none."""
     asked = list(names)
     unknown = [name for name in asked if name not in SUITES]
     if unknown:

@@ -1,4 +1,4 @@
-"""A validation: suites over one snapshot, what was found, and what of it can be mended."""
+"""A validation: suites over one snapshot, the findings, and what of them can be repaired."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -20,7 +20,7 @@ from schemas import (
     VALIDATIONS,
 )
 
-# Pinned in this order: what follows the log may be behind it when it is checked, never ahead.
+# Pinned in this order: a follower of the log may be older than the log when it is checked, never newer.
 FOLLOWING_THE_LOG = (CONSUMER_OFFSETS, IN_FLIGHT, PROGRESS, *DERIVED, QUEUE_BOUNDS, COMMITLOG)
 
 DERIVED_PROMISES = frozenset(
@@ -31,9 +31,9 @@ DERIVED_PROMISES = frozenset(
 def validate_suites(
     validator: Validator, at: Snapshot, scopes: Mapping[str, Scope], looked: Callable[[int], None]
 ) -> list[Finding]:
-    """What is found of each promise of the suites named in `scopes`.
+    """The findings for each promise of the suites named in `scopes`.
 
-    looked  told of each check that is through
+    looked  called after each check
     """
     for table in FOLLOWING_THE_LOG:
         at.version(table)
@@ -51,7 +51,7 @@ def validate_suites(
 def plan_record(
     at: Snapshot, findings: Sequence[Finding], scopes: Mapping[str, Scope], run_id: str, now_ms: int
 ) -> Plan:
-    """Keep what was found."""
+    """Keep the findings."""
     rows = [
         (
             run_id,

@@ -1,4 +1,4 @@
-"""What every question about a store gives back."""
+"""The answer to a question about a store."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows, and what has to be said about them.
+    """Rows, and what must be known about them.
 
     rows      what was found, in the order a person reads it
     complete  False while something that belongs here cannot be seen yet, or was cut away
-    result    what the question asked for beside rows: an offset, a status
+    result    the answer besides rows: an offset, a status
     """
 
     rows: DataFrame
@@ -22,5 +22,5 @@ class Answer:
 
 
 def cut(rows: DataFrame, limit: int | None) -> DataFrame:
-    """The rows to show and one more, which tells that there is more."""
+    """The rows to show and one more, which shows that there are more."""
     return rows if limit is None else rows.limit(limit + 1)

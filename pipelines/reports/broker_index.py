@@ -1,10 +1,9 @@
-"""What a broker answers to a query by key (docs/rocketmq/store.md 5.4).
+"""A broker's answer to a query by key (docs/rocketmq/store.md 5.4).
 
-A broker's index files hold so many items each, know the times of their first and last message, and keep an
-item's time in whole seconds after the file's first. It looks for a hash, newest file first, stops when it has
-enough, and leaves it to the client to look at the keys. Here the files are worked out from maxIndexNum and
-the index entries the table holds; where a broker's older files have expired, its files begin elsewhere, and
-then only answers to narrow time windows may differ.
+A broker's index files hold N items each, know the times of their first and last message, and keep an item's time in whole
+seconds after the file's first. It searches for a hash, newest file first, stops when it has enough, and leaves it to the
+client to compare the keys. Here the files are computed from maxIndexNum and the index entries the table holds; where a
+broker's older files have expired, its files begin elsewhere, and then only answers to narrow time windows may differ.
 """
 
 from collections.abc import Sequence
@@ -21,13 +20,13 @@ from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX
 
 MAX_TIMESTAMP = 2**63 - 1
-# maxMsgsNumBatch: a broker gives no more, whatever is asked.
+# maxMsgsNumBatch: a broker returns no more, whatever is requested.
 MOST_MESSAGES = 64
 
 
 @dataclass(frozen=True)
 class Item:
-    """One index entry with the asked hash: its message, and its number among all items from 1 on."""
+    """One index entry with the requested hash: its message, and its number among all items from 1 on."""
 
     number: int
     physical_offset: int
@@ -47,13 +46,13 @@ class IndexFile:
     previous_end_timestamp: int
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """As a broker asks it: a window inside out or touching neither end is not overlapped."""
+        """As a broker decides it: a window inside out or touching neither end is not overlapped."""
         holds_begin = self.begin_timestamp <= begin <= self.end_timestamp
         holds_end = self.begin_timestamp <= end <= self.end_timestamp
         return holds_begin or holds_end or (begin < self.begin_timestamp and end > self.end_timestamp)
 
     def time_read(self, item: Item) -> int:
-        """The item's time as the file gives it back.
+        """The item's time as the file keeps it.
 
         The first item is stored relative to the end of the file before, and read relative to its own time.
         """
@@ -211,7 +210,7 @@ def _items(at: Snapshot, message: Indexed, hash_of_key: int, items_in_a_file: in
 
 
 def _entries(at: Snapshot) -> DataFrame:
-    """The index, and what it will hold of the appends it has not followed."""
+    """The index, and the entries it will have of the appends it has not followed."""
     columns = ("segment", "physical_offset", "key_hash", "store_timestamp")
     entries = at.read(MESSAGE_INDEX).select(*columns)
     followed = behind(at, MESSAGE_INDEX)

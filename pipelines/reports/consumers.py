@@ -12,7 +12,7 @@ from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
 
 
 def consumer_status(at: Snapshot, group: str) -> DataFrame:
-    """A row a queue and member of a group: what it asks for, how far it is, and what an orderly queue waits at.
+    """A row a queue and member of a group: what it selects, how far it is, and the message an orderly queue waits at.
 
     gives `group`, `client_id` ('' for the group as a whole), `topic`, `queue_id`, `expression_type`, `expression`,
           `next_offset`, `max_offset`, `lag`, `generation` (raised by each reset), `committed_time`; of an orderly queue
@@ -22,7 +22,7 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
     ends = read_view(at, "topic_status").select(*queue, "max_offset")
     asked = at.read(SUBSCRIPTIONS).where(F.col("group") == group)
     waiting = at.read(IN_FLIGHT).where(F.col("group") == group)
-    # Retries are read unfiltered, whatever the group asks for (docs/rocketmq/consume-filter-ha.md 2.1).
+    # Retries are read unfiltered, whatever the group selects (docs/rocketmq/consume-filter-ha.md 2.1).
     is_retry = F.col("topic") == retry_topic(group)
     behind = F.try_subtract(F.coalesce("max_offset", F.lit(0)), F.col("next_offset"))
     # An imported offset may lie beyond its queue's end.

@@ -14,7 +14,7 @@ def copies_of(at: Snapshot, messages: DataFrame) -> Answer:
     Rows of an imported broker have no lineage: of those a message's copies are the rows it was found by.
     """
     origin = F.coalesce("origin_offset", "physical_offset")
-    # The rows of one id or key: a few, or as many as one message has been copied.
+    # The rows of one id or key: a few, or one for each copy of one message.
     origins = [row[0] for row in messages.select(origin).distinct().collect()]
     rows = read_view(at, "messages")
     is_origin, is_copy = F.col("physical_offset").isin(origins), F.col("origin_offset").isin(origins)

@@ -1,8 +1,8 @@
 """The offset of a queue for a store time, found as a broker finds it (docs/rocketmq/store.md 4.4).
 
-A broker first chooses one file of the queue by the times at the files' ends, then bisects inside it, so its
-answer depends on where its files begin. Files are worked out from their size; only the entries at their ends and
-those of one file are looked at. There may be far more files than entries: an imported record may say any offset.
+A broker first chooses one file of the queue by the times at the files' ends, then bisects inside it, so its result
+depends on where its files begin. Files are computed from their size; only the entries at their ends and those of one
+file are read. There may be far more files than entries: an imported record may have any offset.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ UNKNOWN_TIME = -1
 
 @dataclass(frozen=True)
 class QueueFile:
-    """One file of a queue: places first_offset up to, not including, end_offset."""
+    """One file of a queue: offsets [first_offset, end_offset)."""
 
     first_offset: int
     end_offset: int
@@ -94,7 +94,7 @@ def choose_file(
 ) -> QueueFile | None:
     """The file to bisect: by the times of last entries (lower) or of first entries (upper).
 
-    times  of the entries at ends of files, by place; one that is not there has UNKNOWN_TIME
+    times  of the entries at ends of files, by offset; one that is not there has UNKNOWN_TIME
     """
     is_lower = boundary == "lower"
     # Where the deciding entry lies in its file; lower takes the last file when no other is reached.
@@ -116,7 +116,7 @@ def choose_file(
 
 @dataclass(frozen=True)
 class Units:
-    """The entries of one file, by place from `low`; a place without an entry points at 0 and has no time."""
+    """The entries of one file, by offset from `low`; an offset without an entry points at 0 and has no time."""
 
     low: int
     physical_offsets: Sequence[int]
@@ -143,7 +143,7 @@ def bisect(file: QueueFile, queue: Queue, units: Units, timestamp: int, boundary
     low, high = floor, ceiling
     before = after = file.first_offset - 1
     while low <= high:
-        # Halved in the file's own places, as a broker counts them.
+        # Halved by positions in the file, as a broker counts them.
         middle = file.first_offset + (low + high - 2 * file.first_offset) // 2
         if units.physical_offset(middle) < queue.log_start:
             low, before = middle + 1, middle

@@ -46,7 +46,7 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
 
 
 def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
-    """Status and next offset where the offset is not one of the queue's, asked in a broker's order.
+    """Status and next offset where the offset is not one of the queue's, decided in a broker's order.
 
     >>> queue = Queue("t", 0, min_offset=10, max_offset=20, log_start=0, is_up_to_date=True)
     >>> [status_outside(queue, offset) for offset in (9, 10, 20, 21)]

@@ -1,4 +1,4 @@
-"""The questions that `query` answers: what each needs to be told, and what answers it."""
+"""The questions that `query` answers: the options each needs, and the function that answers it."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -29,7 +29,7 @@ from pipelines.views.read import read_view
 
 
 class Kind(StrEnum):
-    """What is asked."""
+    """The kinds of questions."""
 
     by_id = "by-id"
     by_key = "by-key"
@@ -176,7 +176,7 @@ def _first(*given: int | None) -> int:
     return next(value for value in given if value is not None)
 
 
-# What answers each kind, and the options it takes beside --limit.
+# The function that answers each kind, and the options it takes besides --limit.
 _QUESTIONS: dict[Kind, tuple[Callable[[Snapshot, Question], Answer], tuple[str, ...]]] = {
     Kind.by_id: (_by_id, ("key", "topic")),
     Kind.by_key: (_by_key, ("topic", "key", "begin", "end", "max", "as_broker")),

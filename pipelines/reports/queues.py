@@ -1,4 +1,4 @@
-"""Queues as dispatch has seen them: what a consumer can read."""
+"""Queues as dispatch has followed them: what a consumer can read."""
 
 import difflib
 from collections.abc import Collection
@@ -60,7 +60,7 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
     followed = behind(at, CONSUME_QUEUE)
     ends = {queue: head.next_of(*queue) for queue in queues}
     if followed is not None:
-        # The first message of a queue that dispatch has not seen is where the queue ends for now.
+        # A queue ends, for now, at its first message that dispatch has not followed.
         is_asked = F.col("topic").isin(*sorted({topic for topic, _ in queues}))
         waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & is_asked & has_queue_entry())
         # A row a queue.
@@ -77,7 +77,7 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
 
 
 def behind(at: Snapshot, follower: Table) -> int | None:
-    """The append a derived table has come to where the log has later ones; None when it has followed all."""
+    """The append a derived table has followed where the log has later ones; None when it has followed all."""
     followed = covered(at, follower)
     return followed if followed < at.number(COMMITLOG) else None
 

@@ -1,4 +1,4 @@
-"""What the page asks: queries over tables and views, run as `commitlake sql` runs them, and shown beside their answers."""
+"""The page's questions: queries over tables and views, run as `commitlake sql` runs them, and shown with their answers."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,7 @@ from typing import Any
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read_only_sql import QuerySession
 
-# Rows of a list on the page; who wants the others has the SQL.
+# Rows of a list on the page; readers that need the others have the SQL.
 ROWS_SHOWN = 200
 # Queries that run side by side: most are short, and while one is planned another reads.
 AT_ONCE = 4
@@ -19,7 +19,7 @@ AT_ONCE = 4
 class Question:
     """One query of the page.
 
-    name  what the page calls it, a place in the page
+    name  the page's name for it, an anchor in the page
     sql   exactly what is run; one that does not group rows into a handful ends in a LIMIT
     """
 
@@ -29,7 +29,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Found:
-    """A question and its rows: aggregates, at most as many as its LIMIT."""
+    """A question and its rows: aggregates, at most LIMIT of them."""
 
     question: Question
     rows: Sequence[Mapping[str, Any]]

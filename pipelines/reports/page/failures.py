@@ -38,7 +38,7 @@ DEAD_LETTERS = question(
     """,
 )
 
-# What listeners said, from the results of consume.
+# The listeners' errors, from the results of consume.
 REASONS = question(
     "reasons",
     f"""

@@ -8,7 +8,7 @@ from pipelines.reports.page.parts import Chart, Section, Tile
 from pipelines.reports.page.words import count, duration, moment, plural, size
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_TOPIC
 
-# Asked first: the width of a bucket follows from it.
+# This question comes first: the width of a bucket follows from its answer.
 LOG = question(
     "log",
     """
@@ -79,7 +79,7 @@ def bucket_ms(range_ms: int) -> int:
 
 
 def throughput(log: Found) -> Question:
-    """Messages and bytes a bucket, as wide as the log's range asks for."""
+    """Messages and bytes a bucket; the log's range of times decides the width."""
     width = _bucket_of(log)
     return question(
         "throughput",

@@ -1,4 +1,4 @@
-"""The page about a store: what is asked, in which order it is told, and what a person should look at first."""
+"""The page about a store: its questions, the order of its sections, and what a person should read first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from schemas import TABLES
 
 @dataclass(frozen=True)
 class Worry:
-    """Something a person should look at, and the section that tells more."""
+    """Something a person should act on, and the section with more about it."""
 
     text: str
     anchor: str
@@ -21,7 +21,7 @@ class Worry:
 
 @dataclass(frozen=True)
 class Overview:
-    """All that the page says.
+    """The content of the page.
 
     store   where the store is
     now_ms  the moment ages and due times are counted from, epoch milliseconds
@@ -37,7 +37,7 @@ class Overview:
 
 
 def overview(at: Snapshot, now_ms: int) -> Overview:
-    """Ask the store and tell it; everything is aggregated in Spark."""
+    """The overview of a store; everything is aggregated in Spark."""
     found = ask(at, [log.LOG])
     questions = [
         log.HEAD, log.UNSEEN, log.NAMES, log.throughput(found["log"]),

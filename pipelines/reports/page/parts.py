@@ -1,4 +1,4 @@
-"""What the page is made of; the template knows these and nothing else."""
+"""The parts of the page; the template knows these and nothing else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite chart; `says` is for those who do not see it."""
+    """A Vega-Lite chart; `says` is its text for readers who do not see it."""
 
     title: str
     spec: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to sort and filter; `note` says what was cut."""
+    """Rows to sort and filter; `note` is about those that were cut."""
 
     title: str
     columns: Sequence[Column]
@@ -52,8 +52,8 @@ class Table:
 class Section:
     """One part of the page.
 
-    lead       its sentence; where there is nothing to show it says so, and that is all
-    worries    what a person should look at, for the top of the page
+    lead       its sentence; where there is nothing to show, the section is only this
+    worries    what a person should act on, for the top of the page
     questions  the SQL its numbers come from
     """
 
@@ -68,6 +68,6 @@ class Section:
 
 
 def table(title: str, found: Found, *columns: Column) -> Table:
-    """The rows of an answer, with a word about those that are not there."""
+    """The rows of an answer, with a note about those that are left out."""
     note = f"Only the first {ROWS_SHOWN}; the SQL without its LIMIT has them all." if found.was_cut else ""
     return Table(title, columns, found.rows, found.question.name, note)

@@ -14,7 +14,7 @@ from pipelines.reports.page import words
 from pipelines.reports.page.charts import CONFIG
 from pipelines.reports.page.overview import Overview
 
-# What the page calls of the charts' libraries.
+# The one function of the charts' libraries that the page calls.
 DRAW = "window.vegaEmbed = vegaEmbed;"
 
 

@@ -9,7 +9,7 @@ from pipelines.reports.page.parts import Chart, Column, Section, Table, table
 from pipelines.reports.page.words import count, moment, plural
 from pipelines.rocketmq.settings import SETTINGS, Settings
 
-# Beginnings of long texts are enough to know what they are about.
+# The beginning of a long text is enough to know what it is about.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5
 
 NEWEST_VALIDATION = question(
