@@ -1,10 +1,10 @@
-"""Class filters: Python of a group's own that sees the whole message (docs/rocketmq/consume-filter-ha.md 4.6).
+"""Class filters: Python code of the user that sees the whole message (docs/rocketmq/consume-filter-ha.md 4.6).
 
     class Large:
         def match(self, message, context) -> bool:
             return len(message.body) > 1_000
 
-A class lies in a module of the user's, or its source text was uploaded and lies in the store.
+The class is in a module of the user, or its source text was uploaded and is in the store.
 """
 
 import sys
@@ -29,7 +29,7 @@ ERROR_CHARS = 300
 
 @dataclass(frozen=True)
 class FilterContext:
-    """What a class filter is told beside the message."""
+    """What a class filter receives besides the message."""
 
     group: str
 
@@ -54,16 +54,16 @@ class UploadedClass:
     def of(cls, topic: str, group: str, class_name: str, source: str) -> "UploadedClass":
         """The row for a new upload.
 
-        Raises BadInput when the source has no such filter: what was there before stays.
+        Raises BadInput when the source has no such filter; an earlier upload stays.
         """
         uploaded = cls(topic, group, class_name, source, source_crc(source))
         uploaded.load()
         return uploaded
 
     def load(self) -> ClassFilter:
-        """Run the source, and make an object of its class.
+        """An object of the class, made by running the source.
 
-        Raises BadInput when the source is not the one that was uploaded, does not run, or has no such filter.
+        Raises BadInput when the source differs from the uploaded one, does not run, or has no such filter.
         """
         found = source_crc(self.source)
         if found != self.crc:
@@ -74,7 +74,7 @@ class UploadedClass:
         return _made(f"class filter {self.class_name}", self._class())
 
     def _class(self) -> Callable[[], Any]:
-        # Named after its content: two sources must not be taken for one module.
+        # The name comes from the content, so that two sources are never taken for one module.
         module = ModuleType(f"uploaded_class_filter_{self.crc}")
         sys.modules[module.__name__] = module
         try:
@@ -82,7 +82,7 @@ class UploadedClass:
         except Exception as failure:
             raise BadInput(
                 f"the source of class filter {self.class_name} does not run: {type(failure).__name__}: {failure}; "
-                "mend it and upload it again"
+                "fix it and upload it again"
             ) from failure
         cloudpickle.register_pickle_by_value(module)  # the workers cannot import it
         found = getattr(module, self.class_name, None)
@@ -95,17 +95,17 @@ class UploadedClass:
 
 
 def load_class_filter(option: str, name: str) -> ClassFilter:
-    """An object of the class `MODULE:NAME`; its module may lie in the current directory.
+    """An object of the class `MODULE:NAME`; its module may be in the current directory.
 
-    option  what the user gave it to, for the error
+    option  the option that names the class, for the error
 
-    Raises BadInput when it cannot be had or is no filter.
+    Raises BadInput when it cannot be loaded or is not a filter.
     """
     return _made(f"{option} {name}", load_function(option, name))
 
 
 def expect_uploads(settings: Settings) -> None:
-    """Raises BadInput for a store that takes no source text: it is code, and would run with the rights of whoever reads."""
+    """Raises BadInput for a store that takes no source text: it is code, and would run with the rights of each reader."""
     if not settings["filterSupportUpload"]:
         raise BadInput(
             "this store takes no source of class filters (filterSupportUpload is false); name a class as MODULE:NAME, "
@@ -114,34 +114,34 @@ def expect_uploads(settings: Settings) -> None:
 
 
 def source_crc(source: str) -> int:
-    """CRC-32 of a source, without its highest bit, as RocketMQ keeps all of its CRCs (docs/rocketmq/store.md 1.7)."""
+    """CRC-32 of a source without its highest bit, as RocketMQ keeps all CRCs (docs/rocketmq/store.md 1.7)."""
     return zlib.crc32(source.encode()) & 0x7FFFFFFF
 
 
 def verdicts(
     rows: DataFrame, class_filter: ClassFilter, group: str, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 ) -> DataFrame:
-    """Ask a class filter about rows of the log, on the executors.
+    """The verdict of a class filter on each row of the log, worked out on the executors.
 
-    Returns `physical_offset`, `match` (boolean) and `error` (string): null where it answered; where it raised, or gave no
-    true or false, `match` is null. One error fails the whole pull (4.6), so that no message is passed over unseen. A body
-    that unpacks to too much would fail it for ever: such a message is let through, and fails in the listener that reads it.
+    Returns `physical_offset`, `match` (boolean) and `error` (string). `error` is null where the filter returned true or
+    false; else `match` is null. One error fails the whole pull (4.6), so that no message is skipped unseen. A body that
+    unpacks to more than `max_unpacked_bytes` would fail it for ever: such a message matches, and fails in its listener.
     """
     context = FilterContext(group)
 
-    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def match_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            answers = [_verdict(class_filter, message, context) for message in messages_of(batch)]
+            found = [_verdict(class_filter, message, context) for message in messages_of(batch)]
             yield pa.RecordBatch.from_pydict(
                 {
                     "physical_offset": batch.column("physical_offset"),
-                    "match": pa.array([match for match, _ in answers], pa.bool_()),
-                    "error": pa.array([error for _, error in answers], pa.string()),
+                    "match": pa.array([match for match, _ in found], pa.bool_()),
+                    "error": pa.array([error for _, error in found], pa.string()),
                 }
             )
 
     return rows.select(*message_columns(max_unpacked_bytes)).mapInArrow(
-        ask, "physical_offset long, match boolean, error string"
+        match_rows, "physical_offset long, match boolean, error string"
     )
 
 
@@ -156,8 +156,8 @@ def _verdict(
         expect_no_control_c(failure)
         return None, f"{type(failure).__name__}: {text_of(failure)}"[:ERROR_CHARS]
     if not isinstance(match, bool):
-        # Most likely a forgotten return: taken as no, messages would be passed over.
-        return None, f"match gave {match!r}; expected True or False"[:ERROR_CHARS]
+        # Most likely a return is missing: taken as False, it would skip messages.
+        return None, f"match returned {match!r}; expected True or False"[:ERROR_CHARS]
     return match, None
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a filter's text."""
+"""The error for a filter's text."""
 
 from pipelines.errors import BadInput
 

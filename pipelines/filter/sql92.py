@@ -1,8 +1,8 @@
 """SQL92 filters as columns (docs/rocketmq/consume-filter-ha.md 4.3).
 
-A condition has one of four outcomes: besides true, false and null it can fail, when it meets a value it cannot compare.
-One that can is kept as one int column, and what becomes of outcomes is looked up in tables: so every part of an expression
-stands in the column once, however deep it lies. One that cannot is a boolean column, whose AND, OR and NOT are Spark's.
+A condition has one of four outcomes: true, false, null, or an error, when it meets a value it cannot compare. One that
+can fail is one int column, and tables map outcomes to outcomes, so that every part of an expression is in the column once,
+however deep it is nested. One that cannot fail is a boolean column, whose AND, OR and NOT are Spark's.
 """
 
 import operator
@@ -33,13 +33,13 @@ from pipelines.filter.sql92_parse import (
 OUTCOMES = "FTNE"  # false, true, null, error
 FALSE, TRUE, NULL, ERROR = range(4)
 
-# A letter for each outcome of the left side, or a word with a letter for each outcome of the right side.
+# Truth tables: a letter for each outcome of the left side, or a word with a letter for each outcome of the right side.
 ALL_OF = "FFFF FTNE FNNE EEEE"
 ANY_OF = "FTNE TTTT NTNE EEEE"
 NOT = "TFNE"
 IS_NULL = "FFTE"
 EQUAL = "TFFE FTFE NNTE EEEE"
-EQUAL_TO_STRING = "EEFE EEFE NNTE EEEE"  # right: T where there is a string, N where it is missing
+EQUAL_TO_STRING = "EEFE EEFE NNTE EEEE"  # right side: T for a string, N where it is missing
 EQUAL_TO_NUMBER = "FFNE"
 NUMBER_EQUAL_TO = "FFFE"
 NEGATIVE = "NNNE"
@@ -55,9 +55,9 @@ JAVA_NUMBER = {
     "double": r"(?s)\A([\x00-\x20]*[+-]?(NaN|Infinity)[\x00-\x20]*|.*[0-9].*)\z",
 }
 
-# Null, by a function Spark does not compile into its loop over the rows, and so the filter beside it is compiled apart: in
-# small methods, and what occurs in it twice is computed once. Inside the loop a filter of a dozen terms is one method, too
-# large for the JVM's compiler: 2 M rows took half a minute instead of three seconds.
+# Null, from a function that Spark does not compile into its loop over the rows. The filter beside it is then compiled apart
+# too: in small methods, and what occurs twice in it is computed once. Inside the loop a filter of a dozen terms is one
+# method, too large for the JVM's compiler: 2 M rows took half a minute instead of three seconds.
 COMPILED_APART = "exists(array(0), element -> cast(null AS boolean))"
 
 SIGNS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -66,7 +66,7 @@ SEARCHES = {"CONTAINS": Column.contains, "STARTSWITH": Column.startswith, "ENDSW
 
 @dataclass(frozen=True)
 class Value:
-    """A part of a filter as a column: the outcome of a condition, a string or null, a number."""
+    """A part of a filter as a column; its kind is CONDITION (an outcome, int), STRING (or null) or one of NUMBERS."""
 
     kind: str
     column: Column
@@ -75,10 +75,10 @@ class Value:
 def sql92_condition(expression: str, properties: Column) -> Column:
     """Whether messages match an expression: true, false or null; only true delivers a message.
 
-    properties  map<string,string>; null is no properties
+    properties  map<string,string>; null: no properties
 
-    Evaluation goes from left to right, AND and OR stop where the answer is known. A value that cannot be compared and is
-    met on the way makes the whole expression null: `a > 3` where a is "x".
+    Evaluation goes from left to right; AND and OR stop where the outcome is known. A value that is reached and cannot be
+    compared makes the whole expression null: `a > 3` where a is "x".
 
     Raises FilterSyntaxError for an expression RocketMQ's parser refuses.
     """
@@ -86,9 +86,9 @@ def sql92_condition(expression: str, properties: Column) -> Column:
 
 
 def condition_of(parsed: Node, property_of: Callable[[str], Column]) -> Column:
-    """The same for a filter that is parsed, wherever the properties are.
+    """Whether messages match a parsed filter, as sql92_condition; the properties need not be a map.
 
-    property_of  from a property's name to a string column, null where the property is missing. From rows of the log
+    property_of  from a property's name to a string column, null where the property is missing. For rows of the log
                  `property_value` of the properties string costs a fraction of making the map first.
     """
     outcome = _Columns(cache(property_of)).outcome(parsed)
@@ -100,7 +100,7 @@ class _Columns:
     property_of: Callable[[str], Column]
 
     def outcome(self, node: Node) -> Column:
-        """Of a condition: an int, the place of its letter in OUTCOMES."""
+        """A condition's outcome: an int, the index of its letter in OUTCOMES."""
         if _cannot_fail(node):
             return F.coalesce(self.truth(node).cast("int"), F.lit(NULL))
         match node:
@@ -120,10 +120,10 @@ class _Columns:
                 return _search(self.value(of), how, text, is_negated)
             case Literal(value):
                 return _literal(value).column
-        raise AssertionError(f"{node} is no condition")
+        raise AssertionError(f"{node} is not a condition")
 
     def truth(self, node: Node) -> Column:
-        """Of a condition that cannot fail: a boolean, or null."""
+        """The truth of a condition that cannot fail: a boolean, or null."""
         match node:
             case AllOf(terms):
                 return _in_pairs(operator.and_, [self.truth(term) for term in terms])
@@ -154,7 +154,7 @@ class _Columns:
 
 
 def _cannot_fail(node: Node) -> bool:
-    """Whether a condition meets nothing it would have to compare."""
+    """Whether a condition has nothing to compare."""
     match node:
         case AllOf(terms) | AnyOf(terms):
             return all(_cannot_fail(term) for term in terms)
@@ -174,15 +174,15 @@ def _in_pairs(join: Callable[[Column, Column], Column], columns: list[Column]) -
 
 
 def _look_up(table: str, *outcomes: Column) -> Column:
-    """What becomes of one outcome, or of two."""
-    place, *right = outcomes
+    """The outcome that a truth table has for one outcome, or for two."""
+    index, *right = outcomes
     if right:
-        place = place * len(OUTCOMES) + right[0]
+        index = index * len(OUTCOMES) + right[0]
     letters = table.replace(" ", "")
-    # Two bits a letter, in one number: to shift it takes less than to look into an array.
+    # Two bits a letter, in one number: a shift costs less than reading an array.
     packed = sum(OUTCOMES.index(letter) << 2 * number for number, letter in enumerate(letters))
     as_int = packed - 2**32 if packed >= 2**31 else packed
-    return F.call_function("shiftright", F.lit(as_int), place * 2).bitwiseAND(3)
+    return F.call_function("shiftright", F.lit(as_int), index * 2).bitwiseAND(3)
 
 
 def _literal(value: str | int | float | bool | None) -> Value:
@@ -219,7 +219,7 @@ def _search(value: Value, how: str, text: str, is_negated: bool) -> Column:
 
 
 def _ordered(left: Value, sign: str, right: Value) -> Column:
-    # A condition is here only as the negative of something: null, or failed.
+    # A condition comes here only as the negative of something: its outcome is null or an error.
     if left.kind == CONDITION:
         return left.column
     if right.kind == CONDITION:
@@ -227,7 +227,7 @@ def _ordered(left: Value, sign: str, right: Value) -> Column:
     compare = SIGNS[sign]
     if left.kind == right.kind == STRING:
         low, high = _as_number(left, "double"), _as_number(right, "double")
-        # To Spark 0.0 and -0.0 are equal, to Java they are not; their texts say which is which.
+        # To Spark 0.0 and -0.0 are equal, to Java they are not; their texts differ.
         answer = F.when(low == high, compare(low.cast("string"), high.cast("string"))).otherwise(
             compare(low, high)
         )
@@ -268,7 +268,7 @@ def _equal_to_condition(left: Value, right: Value) -> Column:
 
 
 def _common_kind(left: Value, right: Value) -> str:
-    """What two numbers, or a number and a string, are compared as."""
+    """The kind as which two numbers, or a number and a string, are compared: the wider one."""
     return max((value.kind for value in (left, right) if value.kind != STRING), key=NUMBERS.index)
 
 
@@ -276,6 +276,6 @@ def _as_number(value: Value, kind: str) -> Column:
     """A number as a wider one; a string as Java parses it, null where it cannot."""
     if value.kind != STRING:
         return value.column.cast(kind)
-    # The pattern lets through what Java parses and what nobody does: Spark alone takes white space around whole numbers,
-    # and inf and nan in any case.
+    # The pattern keeps out what only Spark parses: white space around whole numbers, and inf and nan in any case. It lets
+    # through what Java parses, and what neither does.
     return F.regexp_extract(value.column, JAVA_NUMBER[kind], 0).try_cast(kind)

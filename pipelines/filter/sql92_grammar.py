@@ -1,7 +1,7 @@
-"""Tokens and grammar of SQL92 filters, read by the parser `lark` (docs/rocketmq/consume-filter-ha.md 4.2).
+"""Tokens and grammar of SQL92 filters, for the parser `lark` (docs/rocketmq/consume-filter-ha.md 4.2).
 
-RocketMQ reads a selector as far as it goes and leaves the rest alone: `a = 1 garbage` is `a = 1`. Of the rest only the
-first token is looked at, so a character that is no token is an error there and nowhere behind it.
+RocketMQ reads a selector as far as it goes and ignores the rest: `a = 1 garbage` is `a = 1`. Of the rest it reads only the
+first token, so a character that begins no token is an error there and nowhere after it.
 """
 
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from pipelines.filter.errors import FilterSyntaxError
 
-# Names in capitals stay in the tree, texts in quotes do not. Keywords are names that are told apart afterwards.
+# Terminals in capitals stay in the tree, texts in quotes do not. Keywords are read as NAME; _keyword changes their type.
 GRAMMAR = r"""
 start: any_of
 
@@ -83,9 +83,9 @@ FOUND_CHARS = 40
 
 
 def read_tree(expression: str) -> Tree[Token]:
-    """The tree of the longest selector an expression begins with.
+    """The tree of the longest selector that an expression begins with.
 
-    Raises FilterSyntaxError when it begins with none, or has a character that is no token before its end or right behind.
+    Raises FilterSyntaxError when it begins with none, or a character in it or right after it begins no token.
     """
     parser = _parser().parse_interactive(expression)
     unread: Token | None = None
@@ -107,7 +107,7 @@ def read_tree(expression: str) -> Tree[Token]:
 
 
 def refused(expression: str, start: int, expected: str, found: str = "") -> FilterSyntaxError:
-    """The error that says what was expected instead of `found`, which begins at a character of the expression."""
+    """The error for `found`, which begins at character `start` (from 0) of the expression; `expected` in words."""
     if not found:
         return FilterSyntaxError(f"expected {expected}; found the end")
     lines = expression[:start].split("\n")
@@ -118,7 +118,7 @@ def refused(expression: str, start: int, expected: str, found: str = "") -> Filt
 
 @cache
 def _parser() -> Lark:
-    # The basic lexer: what a token is does not depend on what would fit.
+    # The basic lexer: a token does not depend on what the parser expects.
     return Lark(
         GRAMMAR, parser="lalr", lexer="basic", lexer_callbacks={"NAME": _keyword}, propagate_positions=True
     )
@@ -130,7 +130,7 @@ def _keyword(name: Token) -> Token:
 
 
 def _in_words(terminals: Collection[str]) -> str:
-    """What the parser would take, from words to signs: `a name, NOT or (`."""
+    """Terminals that the parser expects, as a list in words, words before signs: `a name, NOT or (`."""
     patterns = {terminal.name: terminal.pattern.value for terminal in _parser().terminals}
     words = {IN_WORDS.get(name) or patterns[name] for name in terminals}
     in_order = sorted(words, key=lambda word: (not word[0].isalpha(), word.isupper(), word))

@@ -1,4 +1,4 @@
-"""What a SQL92 filter consists of, and what RocketMQ refuses as one (docs/rocketmq/consume-filter-ha.md 4.2)."""
+"""The nodes of a parsed SQL92 filter, and what RocketMQ refuses as one (docs/rocketmq/consume-filter-ha.md 4.2)."""
 
 from dataclasses import dataclass, fields
 
@@ -9,18 +9,18 @@ from pipelines.filter.errors import FilterSyntaxError
 from pipelines.filter.sql92_grammar import read_tree, refused
 
 LONG_MAX = 2**63 - 1
-# Conditions inside conditions, of both kinds: from about 150 on Catalyst's recursion overflows the JVM's stack.
+# Levels of nested nodes: from about 150 on, int or boolean columns alike, Catalyst's recursion overflows the JVM's stack.
 MOST_LEVELS = 64
 _TOO_DEEP = f"expected conditions nested at most {MOST_LEVELS} levels deep; found more: use fewer parentheses and NOTs"
 SMALLEST_FLOAT, LARGEST_FLOAT = 4.9e-324, 1.7976931348623157e308
 
 
 class Node:
-    """A part of a filter that has a value."""
+    """A part of a filter: it has a value."""
 
 
 class Condition(Node):
-    """A part that is true, false or null."""
+    """A part of a filter that is true, false or null."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Literal(Node):
 
 @dataclass(frozen=True)
 class Name(Node):
-    """A property: a string, or null where it is missing."""
+    """A property by its name: a string, or null where it is missing."""
 
     name: str
 
@@ -42,7 +42,7 @@ class Negative(Node):
 
 @dataclass(frozen=True)
 class NameAsCondition(Condition):
-    """A name where a condition is asked for: never true, since properties are strings."""
+    """A name where a condition is expected: never true, since properties are strings."""
 
     of: Name
 
@@ -85,7 +85,7 @@ class Search(Condition):
     of: Node
     how: str  # CONTAINS, STARTSWITH, ENDSWITH
     text: str
-    is_negated: bool  # not the same as Not: null has no text and lacks none
+    is_negated: bool  # not the same as Not: for null both the search and the negated one are false
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class OneOf(Condition):
 
 
 def parse(expression: str) -> Node:
-    """The filter an expression begins with; what follows it is ignored.
+    """The filter that an expression begins with; what follows it is ignored.
 
-    Raises FilterSyntaxError for what RocketMQ's parser refuses, and for more than MOST_LEVELS.
+    Raises FilterSyntaxError for what RocketMQ's parser refuses, and for more than MOST_LEVELS levels.
 
     >>> parse("a = 1 and so on")
     AllOf(terms=(Equal(left=Name(name='a'), right=Literal(value=1)), NameAsCondition(of=Name(name='so'))))
@@ -138,7 +138,7 @@ def _parts(node: Node) -> list[Node]:
 
 
 class _Refusal(Exception):
-    """What a rule expects of the part of the tree it was made for."""
+    """A rule of the grammar refuses its part of the tree; the text is what it expects."""
 
 
 def _condition(node: Node) -> Node:
@@ -168,9 +168,9 @@ def _equal(left: Node, right: Node) -> Equal:
     literals = [operand for operand in (left, right) if isinstance(operand, Literal)]
     if any(literal.value is None for literal in literals):
         raise _Refusal("IS NULL or IS NOT NULL to compare with NULL")
-    # The mirror image, 3 = TRUE, is allowed, and false.
+    # RocketMQ allows the mirror image, 3 = TRUE; it is false.
     if len(literals) == 2 and _is_truth(literals[0]) and not _is_truth(literals[1]):
-        raise _Refusal("TRUE, FALSE or the name of a property behind TRUE = or FALSE =")
+        raise _Refusal("TRUE, FALSE or the name of a property after TRUE = or FALSE =")
     return Equal(left, right)
 
 
@@ -181,7 +181,7 @@ def _one_of(node: Node, texts: tuple[str, ...]) -> OneOf:
 
 
 def _is_less(left: Literal, right: Literal) -> bool:
-    """Whole numbers are compared as they are, others as doubles (4.3)."""
+    """Whether one number is less: whole numbers are compared as they are, others as doubles (4.3)."""
     assert isinstance(left.value, int | float), "limits are numbers"
     assert isinstance(right.value, int | float), "limits are numbers"
     if isinstance(left.value, int) and isinstance(right.value, int):
@@ -195,7 +195,7 @@ def _text(string: Token) -> str:
 
 @v_args(inline=True)
 class _Nodes(Transformer[Token, Node]):
-    """From lark's tree to nodes: a method for each rule of the grammar, named as there."""
+    """Turns lark's tree into nodes: a method for each rule of the grammar, of the same name."""
 
     def start(self, node: Node) -> Node:
         return _condition(node)

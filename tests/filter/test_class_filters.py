@@ -81,7 +81,7 @@ def test_an_error_is_no_verdict(spark: SparkSession) -> None:
     assert said(answers) == [
         (0, True, None),
         (100, None, "ValueError: orders has an oops"),
-        (200, None, "match gave None; expected True or False"),
+        (200, None, "match returned None; expected True or False"),
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_source_that_was_changed_is_not_run() -> None:
 @pytest.mark.parametrize(
     ("class_name", "source", "complaint"),
     [
-        ("Large", "class Large:\nmatch", "source of class filter Large does not run: IndentationError: .*; mend it"),
+        ("Large", "class Large:\nmatch", "source of class filter Large does not run: IndentationError: .*; fix it"),
         ("Large", "import no_such_module", "does not run: ModuleNotFoundError: .*no_such_module"),
         ("Missing", SOURCE, "source of class filter Missing has no class of that name"),
         ("not_a_class", SOURCE, "source of class filter not_a_class has no class of that name"),

@@ -47,7 +47,7 @@ NUMBERS = "numbers or names of properties to compare by"
         ("a BETWEEN 1 AND NULL", f'expected {NUMBERS} <=; found "a BETWEEN 1 AND NULL" at character 1'),
         ("a BETWEEN 2 AND 1.5", "expected the smaller limit of BETWEEN first; found"),
         ("a = NULL", 'expected IS NULL or IS NOT NULL to compare with NULL; found "a = NULL"'),
-        ("TRUE = 3", "expected TRUE, FALSE or the name of a property behind TRUE = or FALSE =; found"),
+        ("TRUE = 3", "expected TRUE, FALSE or the name of a property after TRUE = or FALSE =; found"),
         ("NOT a IN ('x')", "expected the name of a property before IN; found"),
         ("NOT 3", 'expected a condition or the name of a property; found "NOT 3" at character 1'),
         ("'a text that is too long to be shown in full'", "found \"'a text that is too long to be shown in …\" at"),
