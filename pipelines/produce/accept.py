@@ -1,4 +1,4 @@
-"""Accept messages: each input row as a message to be stored, or the reason why it cannot be.
+"""Accept messages: each input row becomes a message to be stored, or gets the reason why it cannot be stored.
 
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
@@ -32,13 +32,12 @@ TRANSACTION_ID = "__transactionId__"
 
 
 def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
-    """Messages as they will be stored, but for their place.
+    """Messages as they will be stored, but without offsets.
 
-    rows    the input as Input.read gives it
-    adds    `stored_body`, `stored_properties` (without a UNIQ_KEY of the put's own), `makes_key` (whether it gets one),
-            `stored_sys_flag`, `stored_born_host`, `size_bytes`, `wire_bytes`, and where the input has the columns:
-            `shard`, what with_diversion adds (a parked row's size counts one digit for REAL_QID); `reason` (null for a
-            good row)
+    rows    the input as Input.read returns it
+    adds    `stored_body`, `stored_properties` (without a UNIQ_KEY that the put makes), `makes_key` (whether it makes one),
+            `stored_sys_flag`, `stored_born_host`, `size_bytes`, `wire_bytes`, `reason` (null for a good row); where the
+            input has the columns: `shard`, and what with_diversion adds (`size_bytes` counts one digit for REAL_QID)
     """
     has = source.columns.__contains__
     settings = rules.settings
@@ -86,7 +85,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
     return messages.withColumn("reason", F.coalesce(*complaints_of(source, rules, properties_bytes)))
 
 
-# --- columns with the types they are meant to have ---
+# --- columns with their expected types ---
 
 _NUMBERS = {
     "queue_id": "int", "flag": "int", "sys_flag": "int", "delay_level": "int",
@@ -99,15 +98,15 @@ _TEXTS = (
     "transaction", "producer_group",
 )  # fmt: skip
 
-# Columns that are also taken as TIMESTAMP.
+# Columns that may also be a TIMESTAMP.
 _TIMES = ("born_timestamp", "deliver_at_ms", "arrival")
 
 
 def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
-    """Numbers as numbers, keys as words, a sharding key as its hash; a value that is none becomes null in its column and
-    text in `bad_number`, a sentence for the first of them.
+    """The rows with numbers as numbers, keys as words, a sharding key as its hash `shard`. A value that does not fit its
+    column becomes null; `bad_number` is a sentence about the row's first such value, else null.
 
-    Raises BadInput for a column of a type whose values are none of what the column holds.
+    Raises BadInput for a column whose type can hold no value that fits.
     """
     types = dict(rows.dtypes)
     _expect_types({name: types[name] for name in source.columns})
@@ -147,7 +146,7 @@ def with_typed_columns(rows: DataFrame, source: Input) -> DataFrame:
 
 
 def _expect_types(types: Mapping[str, str]) -> None:
-    """Raises BadInput for a column whose type can hold none of what is expected of it."""
+    """Raises BadInput for a column whose type can hold no expected value."""
     for name, given in types.items():
         if not _fits(name, given):
             hint = ""
@@ -181,9 +180,9 @@ def _is_moment(name: str, given: str) -> bool:
 
 
 def _number(name: str, wanted: str, given: str) -> tuple[Column, Column]:
-    """(the column as a number, whether it has a value that is none). A moment is its milliseconds since 1970."""
+    """(the column as a number, whether its value is not a valid one). A TIMESTAMP becomes milliseconds since 1970."""
     if _is_moment(name, given):
-        # An order keeps what is finer than a millisecond.
+        # arrival is an order, so it keeps microseconds.
         return (F.unix_micros if name == "arrival" else F.unix_millis)(name), F.lit(False)
     return whole_number(name, wanted, given)
 
@@ -198,14 +197,15 @@ def _key_words(keys: Column, type_name: str) -> Column:
 
 
 def _level_list_text(levels: Column, type_name: str) -> Column:
-    """`8,7,12`, from text or from a list."""
+    """Levels as the text `8,7,12`, from text or from a list."""
     if type_name.startswith("array"):
         return F.array_join(levels.cast("array<string>"), ",")
     return F.regexp_replace(levels.cast("string"), r"\A\s*\[|\]\s*\z", "")
 
 
 def _shard(key: Column, type_name: str) -> tuple[Column, Column]:
-    """Java's hashCode of the key, int: of a string its characters', of an integer itself (consume-filter-ha.md 1.4)."""
+    """(Java's hashCode of the key, int; a sentence where it has none). The key is a string or a whole number
+    (consume-filter-ha.md 1.4)."""
     expected = F.when(key.isNotNull(), F.lit("sharding_key: expected a string or a whole number"))
     if type_name in ("int", "bigint", "smallint", "tinyint"):
         return _integer_hash(key.cast("long")), F.lit(None).cast("string")
@@ -221,7 +221,7 @@ def _shard(key: Column, type_name: str) -> tuple[Column, Column]:
 
 
 def _integer_hash(number: Column) -> Column:
-    """An Integer hashes to itself, a Long that is none to its halves, one xor the other."""
+    """Java's hashCode of a whole number: one that fits an Integer hashes to itself, a Long to the xor of its halves."""
     fits = number.between(-(2**31), 2**31 - 1)
     halves = number.bitwiseXOR(F.shiftrightunsigned(number, 32)).bitwiseAND(F.lit(0xFFFFFFFF).cast("long"))
     signed = F.when(halves > 2**31 - 1, halves - F.lit(2**32)).otherwise(halves)
@@ -247,7 +247,7 @@ def _given_key(source: Input) -> Column | None:
 
 
 def _makes_key(source: Input) -> Column:
-    """Whether the put makes the row's unique key: it has none, and its properties are not given as they are stored."""
+    """Whether the put makes the row's unique key: the row has none, and does not have `properties_raw`."""
     given = _given_key(source)
     makes = F.lit(True) if given is None else given.isNull()
     if "properties_raw" in source.columns:
@@ -256,7 +256,7 @@ def _makes_key(source: Input) -> Column:
 
 
 def _transaction_key(source: Input) -> Column:
-    """The unique key a half message already has; null when it has none, or the put makes it."""
+    """The unique key that a half message already has; null when it has none, or the put makes it."""
     keys = []
     given = _given_key(source)
     if given is not None:
@@ -267,7 +267,7 @@ def _transaction_key(source: Input) -> Column:
 
 
 def _diverting_bytes() -> Column:
-    """Bytes of the properties that parking adds, REAL_QID with one digit."""
+    """Bytes of the properties that parking adds; REAL_QID counts with one digit."""
     key_bytes = F.when(F.col("makes_key"), F.lit(UNIQUE_KEY_HEX_DIGITS)).otherwise(
         F.octet_length("transaction_key")
     )
@@ -279,10 +279,10 @@ def _diverting_bytes() -> Column:
 
 
 def final_properties(source: Input, unique_key: Column) -> Column:
-    """The properties string of a placed message.
+    """The properties string of a placed message, as the log stores it.
 
-    unique_key  what the put makes for a row that has none
-    needs       what `accepted` adds, and `chosen_queue_id` (int): the queue of its own topic
+    unique_key  the key that the put makes for a row without one
+    needs       the columns of `accepted`, and `chosen_queue_id` (int): the queue in the message's own topic
     """
     makes_key = F.col("makes_key")
     made = F.when(makes_key, property_pair("UNIQ_KEY", unique_key)).otherwise(F.lit(""))
@@ -311,7 +311,7 @@ def _stored_properties(source: Input) -> Column:
 
 
 def _stored_properties_bytes(source: Input) -> Column:
-    """Length of `stored_properties`; added up where it can be, as to count a message need not make them."""
+    """Bytes of `stored_properties`: a sum over the properties where possible, since counting need not build the string."""
     if may_divert(source):
         return F.octet_length("stored_properties")
     lengths = [
@@ -322,7 +322,7 @@ def _stored_properties_bytes(source: Input) -> Column:
 
 
 def _given_properties(source: Input) -> dict[str, Column | None]:
-    """Properties that columns give, in the order they are stored: name -> text; None stands for the map of any others."""
+    """Properties from the input's columns, in stored order: name -> text; None stands for the column `properties`, a map."""
     given: dict[str, Column | None] = {}
     if "tags" in source.columns:
         given["TAGS"] = F.col("tags")

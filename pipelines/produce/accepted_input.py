@@ -1,4 +1,4 @@
-"""An accepted input: a frozen input and the rules its rows are accepted by, read the same way each time."""
+"""An accepted input: a frozen input and the rules of its put, read the same way each time."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from pipelines.produce.inputs import ALL_FILES, Input
 from pipelines.spark_internals.arrow import BYTES_OF_A_BATCH, NO_LIMIT
 from pipelines.spark_internals.sessions import cloned
 
-# Hardly a value comes twice: a dictionary would be made for each file and thrown away.
+# Nearly unique columns: Parquet would build a dictionary for each file and throw it away.
 UNIQUE_COLUMNS = ("physical_offset", "properties", "body", "body_crc")
 
 _SLIM = ("file_hash", "block_start", "topic", "size_bytes")
@@ -33,9 +33,9 @@ _SLIM_OPTIONAL = (
 class AcceptedInput:
     """An input and the rules of its put.
 
-    spark        the session of the run
-    whole_files  whether a file is one split: batches are found in whole files, and an arranged input begins its files at
-                 rows that the input alone decides
+    spark        the session of the job run
+    whole_files  whether each file is one split: batches are found in whole files, and only the input decides at which
+                 rows the files of an arranged input begin
     """
 
     spark: SparkSession
@@ -47,47 +47,47 @@ class AcceptedInput:
     def _reader(self) -> SparkSession:
         reader = self.session_with_splits()
         if self.rules.compress_over is None:
-            # What goes to Python are slim columns, of which no batch gets large; weighing each row is a tenth of a put.
+            # Only slim columns go to Python, so no batch gets large; weighing each row takes a tenth of a put.
             reader.conf.set(BYTES_OF_A_BATCH, NO_LIMIT)
         for name in UNIQUE_COLUMNS:
             reader.conf.set(f"parquet.enable.dictionary#{name}", "false")
         return reader
 
     def session_with_splits(self) -> SparkSession:
-        """A session whose splits depend on the input alone: the same for all of it and for a part, on any cluster.
+        """A session whose splits depend on the input alone: the same for all files and for some, on any cluster.
 
-        A session of its own, since settings belong to a session and several puts may run in one at the same time.
+        It is a clone, since settings belong to a session and several puts may run in one at the same time.
         """
         mine = cloned(self.spark)
         eighth = -(-self.source.size_bytes // 8)
         split_bytes = min(max(eighth, 8 * 1024**2), 128 * 1024**2)
         if self.whole_files:
-            # The largest file and no more: Spark puts smaller ones together up to that.
+            # The largest file, not more: Spark packs smaller files into one partition up to this size.
             split_bytes = max(file.size_bytes for file in self.source.files) or 2**40
         mine.conf.set("spark.sql.files.maxPartitionBytes", str(split_bytes))
         mine.conf.set(
             "spark.sql.files.minPartitionNum", "1"
-        )  # else a part of the input would get smaller splits
+        )  # else a read of some files would get smaller splits
         for name, value in ALL_FILES.items():
             mine.conf.set(f"spark.sql.files.{name}", value)
         return mine
 
     def messages(self, files: Sequence[int] | None = None) -> DataFrame:
-        """The input's messages as they will be stored, but for their place; of some files, by their numbers, or of all."""
+        """The input's messages as they will be stored, but without offsets; of some files, by their numbers, or of all."""
         if files is not None and len(files) < len(self.source.files):
             return self._accepted(files)
         return self._all_messages
 
     @cached_property
     def _all_messages(self) -> DataFrame:
-        # Planned once: it is read to count, and for each append.
+        # Cached, so Spark plans it once: it is read for counting and for each append.
         return self._accepted(None)
 
     def _accepted(self, files: Sequence[int] | None) -> DataFrame:
         return self.source.read(self._reader, files).transform(accepted, self.source, self.rules)
 
     def slim_columns(self, with_reasons: bool) -> list[str]:
-        """Columns of `messages` that counting needs."""
+        """The columns of `messages` that counting needs; with `reason` only where reasons are needed."""
         has = {*self.source.columns, "wire_bytes" if "batch" in self.source.columns else ""}
         if "sharding_key" in self.source.columns:
             has.add("shard")
@@ -98,5 +98,5 @@ class AcceptedInput:
         return [*_SLIM, *[name for name in _SLIM_OPTIONAL if name in has]]
 
     def given_rows(self) -> DataFrame:
-        """The input's rows as they were given, with numbers as numbers."""
+        """The input's rows as they came, with typed columns."""
         return self.source.read(self.session_with_splits()).transform(with_typed_columns, self.source)

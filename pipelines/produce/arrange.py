@@ -1,8 +1,8 @@
-"""Arrange an input whose order or queues cannot be had by reading it twice: write it once, in order, and put that.
+"""Arrange an input: write a copy in order of arrival, with its queues, and put the copy.
 
-Only input whose `arrival` is out of order is sorted, and only a Python selector's choices are kept: everything else is
-put from where it lies. The copy is cut into files at rows that the input alone decides, so that a put that was cut short
-finds the same rows in the same files when it is run again.
+Only two kinds need it: input whose `arrival` is out of order, and input whose queues a Python selector chooses; any other is
+read twice where it lies. Only the input decides at which rows the copy is cut into files, so that a put that was
+interrupted finds the same rows in the same files when it is run again.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ from pipelines.produce.inputs import staged_input
 from pipelines.produce.selectors import Selector, with_selected_queues
 from pipelines.spark_internals.catalyst import search
 
-# Of the input, compressed as it is: a task sorts so much, and later reads it as one split.
+# Bytes of the input, compressed as it is, for each file of the copy: a task sorts them, and later reads them as one split.
 FILE_BYTES = 128 * 1024**2
 SMALL_FILE_BYTES = 8 * 1024**2
-# More rows than an input has; a border's row and the number of its arrival are one number.
+# More rows than an input has: a border's input_row and the rank of its arrival are packed into one number.
 _ROWS = 2**40
 
 
@@ -37,10 +37,10 @@ def arrange(
     selects: bool,
     select: Selector | None,
 ) -> AcceptedInput:
-    """Write an input's rows to `directory` in order of arrival, with their queues; the input to put instead.
+    """The input to put instead of `counted`: its rows, written to `directory` in order of arrival with their queues.
 
-    rules    of the put, for the rows as they are then
-    selects  whether a Python selector chooses queues; `select` is None for the one that chooses at random
+    rules    of the put, for the rows of the copy
+    selects  whether a Python selector chooses queues; `select` is None for the random one
 
     Rows of the same arrival keep the order of the files' names and of the lines in them.
     """
@@ -53,7 +53,7 @@ def arrange(
     )
     if selects:
         rows = rows.transform(with_selected_queues, select, counted.rules.queue_nums.of, batch_id)
-    # A batch is neighbouring rows of one file: a border could cut it.
+    # One file: a batch is neighbouring rows of one file, and a border could cut it.
     has_batches = any(split.units is not None for split in counted.splits)
     wanted = 1 if has_batches else _files_of(source.stored_bytes(spark))
     borders = _borders(counted.splits, by_arrival, wanted)
@@ -63,14 +63,14 @@ def arrange(
     ordered.drop(*helpers).write.mode("overwrite").option("maxRecordsPerFile", 0).parquet(directory)
     columns = source.columns | ({"queue_id"} if selects else set())
     staged = replace(staged_input(spark, directory, source), columns=columns)
-    # Where its files begin depends on the input; where a file's blocks do may not.
+    # whole_files: where the copy's files begin depends on the input alone; where blocks of a file begin may not.
     return AcceptedInput(
         counted.given.spark, staged, replace(rules, queues_are_selected=selects), whole_files=True
     )
 
 
 def _files_of(stored_bytes: int) -> int:
-    """How many files an input is cut into.
+    """The number of files that an input is cut into.
 
     >>> _files_of(0), _files_of(SMALL_FILE_BYTES + 1), _files_of(100 * FILE_BYTES)
     (1, 2, 100)
@@ -80,7 +80,7 @@ def _files_of(stored_bytes: int) -> int:
 
 
 def _borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where files begin, but for the first: (arrival, row of the input), ascending, about equally many rows apart."""
+    """Where files begin, without the first: (arrivals, input_rows), ascending, about equally many rows apart."""
     rows = np.array([split.rows for split in splits], np.int64)
     firsts = np.cumsum(rows) - rows
     steps = [np.arange(0, count, ROWS_OF_A_SAMPLE) for count in rows]
@@ -101,7 +101,7 @@ def _borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tu
 
 
 def _file_of(arrivals: np.ndarray, positions: np.ndarray) -> Column:
-    """How many borders are not behind a row, int, from its `order` and `position`: two looks into ascending numbers."""
+    """The file of a row, int: the number of borders not after its (`order`, `position`), by two binary searches."""
     different, numbers = np.unique(arrivals, return_inverse=True)
     found = search(different, F.col("order")).cast("long")
     key = F.when(found >= 0, found * _ROWS + F.col("position")).otherwise((-found - 1) * _ROWS - 1)

@@ -1,4 +1,4 @@
-"""Complaints: why a row of an input cannot be stored, as sentences for whoever mends it.
+"""Complaints: why an input row cannot be stored, as sentences for the user who fixes it.
 
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
@@ -26,7 +26,7 @@ from pipelines.rocketmq.record import BLANK_BYTES
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.catalyst import number_of
 
-# What MessageConst reserves (docs/rocketmq/store.md 1.9), but for the names an input may give as they are meant.
+# Names that MessageConst reserves (docs/rocketmq/store.md 1.9), except those that an input may set as properties.
 RESERVED_PROPERTIES = (
     "KEYS", "TAGS", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP", "MIN_OFFSET",
     "MAX_OFFSET", "BUYER_ID", "ORIGIN_MESSAGE_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG", "RECONSUME_TIME",
@@ -39,8 +39,8 @@ RESERVED_PROPERTIES = (
 )  # fmt: skip
 
 MAX_PROPERTIES_BYTES = 32_767
-# A message that waits is copied to its real topic later, and has to fit a segment then too: a topic of at most 255 bytes
-# instead of a parking topic's, and a few short properties.
+# Bytes that a parked message may gain when it is copied to its real topic, where it must fit a segment too: a topic of at
+# most 255 bytes instead of the parking topic's, and a few short properties.
 COPIES_GAIN_BYTES = 512
 
 TOPIC_PATTERN = rf"[{NAME_CHARS}]+"
@@ -50,10 +50,10 @@ _GROUP = "[0-9a-fA-F]{1,4}"
 
 
 def _ipv6() -> str:
-    """Eight groups, or fewer with one run of zeros left out; the last two may be written as IPv4."""
+    """A pattern of eight groups, or fewer with one run of zeros left out; the last two may be written as IPv4."""
 
     def last(at_most: int) -> str:
-        """Up to so many groups at the end."""
+        """A pattern of at most N groups at the end."""
         groups = rf"(?:{_GROUP}:){{0,{at_most - 1}}}{_GROUP}"
         quad = rf"|(?:{_GROUP}:){{0,{at_most - 2}}}{_IPV4}" if at_most >= 2 else ""
         return rf"(?:{groups}{quad})?" if at_most else ""
@@ -67,20 +67,21 @@ def _ipv6() -> str:
 
 
 _PORT = r"(?:6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[0-5]?\d{1,4})"
-# docs/rocketmq/store.md 1.2; a client cannot read a message whose host has another port.
+# docs/rocketmq/store.md 1.2. A client cannot read a message whose host has a port out of this range.
 _HOST = rf"\A(?:{_IPV4}|\[(?:{_ipv6()})\]):{_PORT}\z"
 
 
 @dataclass(frozen=True)
 class AcceptRules:
-    """What accepting needs to know beside the row.
+    """What accepting depends on besides the row.
 
-    topics            of the store; what is put to them is not asked for what any topic's name must be
+    now_ms            epoch milliseconds: when the messages are accepted
+    topics            topics of the store: names of existing topics are not checked
+    compress_over     compress bodies of at least this many bytes; None: never
+    codec             the codec for it
+    queues_are_selected  whether a Python selector has chosen queues; `selector_problem` has its errors
     topic_complaints  topic -> why nothing can be put to it
-    queues_by_topic   topic -> queues it has, max of read and write; given only when some row asks for one too many
-    compress_over     compress bodies of at least so many bytes; None never
-    codec             how
-    queues_are_selected  whether a Python selector has chosen queues, and said in `selector_problem` where it could not
+    queues_by_topic   topic -> number of its queues, max of read and write; only topics where a row's queue_id is too large
     """
 
     settings: Settings
@@ -95,7 +96,7 @@ class AcceptRules:
 
 
 def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -> list[Column]:
-    """Sentences, null where the row is fine, in the order a person would mend them."""
+    """Sentences, each null where the row is fine, in the order in which a person would fix them."""
     has = source.columns.__contains__
     complaints = [F.col("problem")] if source.has_problems else []
     if rules.queues_are_selected:
@@ -144,9 +145,9 @@ def _size_complaints(source: Input, settings: Settings) -> list[Column]:
     limits = [(settings.max_record_bytes, "maxMessageSize and 65,536 more", F.lit(True))]
     limits.append((fits, "mappedFileSizeCommitLog less 8", F.lit(True)))
     if may_divert(source):
-        waits = F.col("parked_topic").isNotNull()
+        is_parked = F.col("parked_topic").isNotNull()
         with_copies = f"mappedFileSizeCommitLog less 8, and {COPIES_GAIN_BYTES} for what its copies gain"
-        limits.append((fits - COPIES_GAIN_BYTES, with_copies, waits))
+        limits.append((fits - COPIES_GAIN_BYTES, with_copies, is_parked))
     return [
         F.when(
             holds & (size > most),
@@ -157,14 +158,14 @@ def _size_complaints(source: Input, settings: Settings) -> list[Column]:
 
 
 def shown(text: Column) -> Column:
-    """A text on one line."""
+    """A text on one line: line ends are shown as \\n and \\r."""
     return F.replace(F.replace(text, F.lit("\n"), F.lit(r"\n")), F.lit("\r"), F.lit(r"\r"))
 
 
 def _topic_complaints(rules: AcceptRules) -> list[Column]:
     topic = F.col("topic")
     is_long_kind = topic.startswith(RETRY_PREFIX) | topic.startswith(DEAD_LETTER_PREFIX)
-    # A name that is fine is ASCII: its bytes are its characters.
+    # Checked in bytes: a valid name is ASCII, so its bytes are its characters.
     at_most = F.when(is_long_kind, RETRY_TOPIC_CHARS).otherwise(TOPIC_CHARS)
     complaint = F.coalesce(
         F.when(F.coalesce(F.trim(topic), F.lit("")) == "", F.lit("topic is missing")),
@@ -191,7 +192,7 @@ def _topic_complaints(rules: AcceptRules) -> list[Column]:
 
 
 def _is_fine(topic: str) -> bool:
-    """Whether no sentence above is about this topic; where that takes more than a look, the rows are asked."""
+    """Whether a topic's name surely passes the checks above; rows of any other topic are checked one by one."""
     return (
         re.fullmatch(TOPIC_PATTERN, topic, re.ASCII) is not None
         and len(topic) <= TOPIC_CHARS
@@ -281,7 +282,7 @@ def _property_complaints(source: Input) -> list[Column]:
 
 
 def _text_complaints(source: Input) -> list[Column]:
-    """Strings of a table are bytes that no reader has looked at; all of these become a part of the properties."""
+    """Sentences about strings that are not UTF-8: readers of tables do not check them, and these become properties."""
     names = ("tags", "keys", "unique_key", "properties_raw", "cancel_unique_key", "producer_group")
     complaints = [
         F.when(~F.is_valid_utf8(name), F.lit(f"{name} has bytes that are not UTF-8"))

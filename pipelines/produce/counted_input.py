@@ -1,4 +1,4 @@
-"""A counted input: what each split of it takes, and so which rows cannot be put and where all others may go."""
+"""A counted input: rows and bytes of each split, from which follow the bad rows and the offsets of all others."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,21 +16,21 @@ from pipelines.produce.put_topics import PutTopics
 from pipelines.rocketmq.record import BLANK_BYTES
 from pipelines.store.head import LogHead
 
-# Records of one append: the lock is held and a lost race is paid for this long (about ten seconds).
+# Bytes of records in one append: about ten seconds, for which the lock is held and which a lost race costs.
 APPEND_BYTES = 2 * 1024**3
-# A file is read once for each append that takes a part of it, so it is cut into few.
+# A file is cut into about this many appends at most, since each of them reads the file once.
 PARTS_OF_A_FILE = 8
-# Sizes of all rows are brought to the driver at once (four bytes a row) for inputs up to this; larger ones by append.
+# For inputs up to this size the sizes of all rows come to the driver at once (four bytes a row); for larger ones by append.
 COUNT_AT_ONCE_BYTES = 8 * 1024**3
 
 
 @dataclass(frozen=True)
 class CountedInput:
-    """What counting found.
+    """An accepted input and its counts.
 
-    given   the input as it was read and accepted
-    splits  what each of them takes, in the order of the input
-    rules   what it was counted by; `queue_nums` are those its rows' queues were worked out with
+    given   the accepted input that was counted
+    splits  the counts of each split, in the order of the input
+    rules   the rules of counting; its `queue_nums` decided the rows' queues
     """
 
     given: AcceptedInput
@@ -59,11 +59,11 @@ class CountedInput:
 
     @property
     def queue_nums(self) -> dict[str, int]:
-        """Of each of its topics, how many queues it was counted with."""
+        """Topic -> the number of queues that it was counted with."""
         return {topic: self.rules.queue_nums.of(topic) for topic in self.topics}
 
     def is_counted_for(self, topics: PutTopics) -> bool:
-        """Whether those of its topics that are there have as many queues as they were counted with."""
+        """Whether each of its topics that exists has as many queues as it was counted with."""
         return all(
             topic not in topics.there or topics.there[topic].write_queue_nums == queues
             for topic, queues in self.queue_nums.items()
@@ -71,7 +71,7 @@ class CountedInput:
 
     @property
     def is_out_of_order(self) -> bool:
-        """Whether the arrival column does not ascend over the input. Raises BadInput where only some rows have one."""
+        """Whether `arrival` descends anywhere in the input. Raises BadInput where only some rows have one."""
         arrivals = [split.arrival for split in self.splits if split.arrival is not None]
         missing = sum(split.without_arrival for split in self.splits)
         if arrivals and missing:
@@ -83,7 +83,7 @@ class CountedInput:
         )
 
     def appends(self) -> Iterator[tuple[int, list[CountedSplit]]]:
-        """The input cut into appends: (number of the first row, splits)."""
+        """The input cut into appends: (input_row of the first row, splits)."""
         bytes_of_file = Counter[int]()
         for split in self.splits:
             bytes_of_file[split.id[0]] += split.size_bytes
@@ -101,7 +101,7 @@ class CountedInput:
             yield first, part
 
     def with_sizes(self, splits: Sequence[CountedSplit]) -> list[CountedSplit]:
-        """The same splits with the sizes of their rows, counted again where they were too many to keep."""
+        """The same splits with the sizes of their rows; counted again where there were too many sizes to keep."""
         if all(split.sizes is not None or split.units is not None for split in splits):
             return list(splits)
         wanted = {split.id for split in splits}
@@ -113,22 +113,22 @@ class CountedInput:
         return sorted({self.source.hashes[split.id[0]] for split in splits})
 
     def expect_unchanged(self, splits: Sequence[CountedSplit]) -> None:
-        """The files of these splits must be as they were counted. Raises StoreError where one has changed."""
+        """Raises StoreError where a file of these splits has changed since it was counted."""
         self.source.expect_unchanged(self.given.spark, self._files_of(splits))
 
     def place(
         self, splits: Sequence[CountedSplit], first_row: int, head: LogHead, store_timestamp: int
     ) -> Placement:
-        """Where some splits with their sizes go, the first of whose rows is `first_row`, after `head`."""
+        """Where the rows of some splits with sizes go after `head`; the first row's number in the input is `first_row`."""
         segment_bytes = self.given.rules.settings.segment_bytes
         return place(splits, first_row, head, segment_bytes, self.queue_nums, store_timestamp)
 
     def placed(self, placement: Placement) -> DataFrame:
-        """The rows of a placement's splits, each with its place; `physical_offset` is null for a bad one."""
+        """The rows of a placement's splits with their offsets; `physical_offset` is null for a bad row."""
         files = sorted({self.source.hashes[file_hash] for file_hash, _ in placement.splits})
         messages = self.given.messages(files)
         if not self.bad_rows:
-            messages = messages.drop("reason")  # which then need not be worked out
+            messages = messages.drop("reason")  # so that Spark does not compute it
         counted = {split.id for split in self.splits if self.source.hashes[split.id[0]] in set(files)}
         if counted - set(placement.splits):
             messages = messages.where(is_placed(placement))
@@ -136,19 +136,19 @@ class CountedInput:
 
 
 def count_input(given: AcceptedInput, topics: PutTopics, split_batches: bool) -> CountedInput:
-    """Count an input; rows for topics or queues that do not take them are among its bad rows."""
+    """The counted input; rows for topics or queues that do not take them are among its bad rows."""
     counted = count_for(given, topics, split_batches)
     complaints = topics.complaints(counted.topics)
     overrun = overrun_queues(counted, topics)
     if not complaints and not overrun:
         return counted
-    # Once more, to find which rows.
+    # Count again, to find the rows.
     rules = replace(given.rules, topic_complaints=complaints, queues_by_topic=overrun)
     return count_for(replace(counted.given, rules=rules), topics, split_batches)
 
 
 def count_for(given: AcceptedInput, topics: PutTopics, split_batches: bool) -> CountedInput:
-    """Count an input with the queues that its topics have, whether or not they take its rows."""
+    """The input counted with the queues that its topics have, whether or not they take its rows."""
     settings = given.rules.settings
     rules = CountRules(
         topics.queue_nums,
@@ -159,7 +159,7 @@ def count_for(given: AcceptedInput, topics: PutTopics, split_batches: bool) -> C
     )
     splits = _counted(given, rules)
     if any(split.units is not None for split in splits) and not given.whole_files:
-        # Batches are found in files read as a whole: a split could cut one.
+        # Batches are found in whole files: the border of a split could cut one.
         given = replace(given, whole_files=True)
         if len({split.id[0] for split in splits}) < len(splits):
             splits = _counted(given, replace(rules, with_sizes=True))
@@ -167,7 +167,7 @@ def count_for(given: AcceptedInput, topics: PutTopics, split_batches: bool) -> C
 
 
 def overrun_queues(counted: CountedInput, topics: PutTopics) -> dict[str, int]:
-    """Topics to whose queues some row asks for one too many: topic -> queues."""
+    """Topics where some row's queue_id is too large: topic -> number of its queues."""
     return topics.overrun(
         queue for split in counted.splits for queue in (*split.rows_by_queue, *split.parked_for)
     )

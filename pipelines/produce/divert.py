@@ -1,7 +1,7 @@
-"""Divert messages that have to wait: by level, until a time, or until their transaction ends.
+"""Park messages that have to wait: by level, until a time, or until their transaction ends.
 
-What a store does with them when they are put: docs/rocketmq/delay-retry-transaction.md 1.2, 2.2, 3.4 and 5.2. A message of
-an ordinary topic is parked in a topic of the store's own; its real place goes with it as properties.
+The rules at a put are docs/rocketmq/delay-retry-transaction.md 1.2, 2.2, 3.4 and 5.2. A message that waits goes
+from its ordinary topic to a parking topic of the store's own; properties keep its real topic and queue.
 """
 
 from collections.abc import Callable
@@ -39,39 +39,43 @@ _HALF_REPLACES = ("TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "__transaction
 _TIMER_REPLACES = ("REAL_TOPIC", "REAL_QID", "TIMER_OUT_MS")
 
 
-# What parking adds: a message put later may be parked otherwise, or not at all.
+# Properties that parking adds: the same message, put later, may be parked differently, or not at all.
 GAINED_BY_PARKING = ("DELAY", LEVEL_LIST, "TIMER_OUT_MS", "REAL_TOPIC", "REAL_QID", "__transactionId__")
 
 
 def may_divert(source: Input) -> bool:
-    """Whether some message of the input could ask to wait."""
+    """Whether the input has a column by which a message can request to wait."""
     return "properties_raw" in source.columns or any(name in source.columns for name in DIVERTING_COLUMNS)
 
 
 def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: int) -> DataFrame:
-    """Add what parking makes of each message; `parked_topic` is null for one that goes to its own topic at once.
+    """The rows with where and until when each message is parked; `parked_topic` is null for one that does not wait.
 
-    rows   typed input rows with `stored_properties` (without a UNIQ_KEY of the put's own)
-    adds   `parked_topic` (string), `parked_queue` (int); `due_at_ms` (long), or `due_after_ms` (long) after its append;
-           `diverting_pairs` (string): properties it gains beside REAL_QID and __transactionId__; `is_half` (boolean);
-           `level_list` (array<int>), `list_seconds` (int); and cleans `stored_properties` of what these replace
+    rows   typed input rows with `stored_properties` (without a UNIQ_KEY that the put makes)
+    adds   `parked_topic` (string), `parked_queue` (int); `due_at_ms` (long, epoch milliseconds), or `due_after_ms` (long,
+           milliseconds after its append); `diverting_pairs` (string): properties it gains besides REAL_QID and
+           __transactionId__; `is_half` (boolean); `level_list` (array<int>), `list_seconds` (int);
+           `requested_level` (int), `requested_time` (long, epoch milliseconds); removes from `stored_properties` those
+           that parking replaces
     """
-    asked = _Asked(source, settings, now_ms)
+    requested = _Requested(source, settings, now_ms)
     levels = settings.delay_levels_ms
     topic = F.col("topic")
     listed = rows.withColumns(
-        {"list_seconds": asked.list_seconds, "level_list": asked.level_list}
-    ).withColumns({"asked_level": asked.level, "asked_time": asked.time, "is_half": asked.is_half})
-    is_delayed = ~F.col("is_half") & (F.coalesce("asked_level", F.lit(0)) > 0)
-    is_timed = ~F.col("is_half") & ~is_delayed & (F.coalesce(F.col("asked_time") > now_ms, F.lit(False)))
-    is_timed = is_timed & asked.may_be_timed
-    level = clamped_level(F.col("asked_level"), levels)
-    out_ms = timer_out_ms(F.col("asked_time"), settings["timerPrecisionMs"])
+        {"list_seconds": requested.list_seconds, "level_list": requested.level_list}
+    ).withColumns(
+        {"requested_level": requested.level, "requested_time": requested.time, "is_half": requested.is_half}
+    )
+    is_delayed = ~F.col("is_half") & (F.coalesce("requested_level", F.lit(0)) > 0)
+    is_timed = ~F.col("is_half") & ~is_delayed & (F.coalesce(F.col("requested_time") > now_ms, F.lit(False)))
+    is_timed = is_timed & requested.may_be_timed
+    level = clamped_level(F.col("requested_level"), levels)
+    out_ms = timer_out_ms(F.col("requested_time"), settings["timerPrecisionMs"])
     pairs = F.concat(
-        F.when(F.col("is_half") | is_delayed, F.lit("")).otherwise(asked.timer_pairs),
-        asked.cancel_pair,
-        asked.time_of_day_pair,
-        F.when(F.col("is_half"), F.concat(asked.half_pairs, property_pair("REAL_TOPIC", topic)))
+        F.when(F.col("is_half") | is_delayed, F.lit("")).otherwise(requested.timer_pairs),
+        requested.cancel_pair,
+        requested.time_of_day_pair,
+        F.when(F.col("is_half"), F.concat(requested.half_pairs, property_pair("REAL_TOPIC", topic)))
         .when(is_delayed, level_pairs(level, rest_of(F.col("level_list"), F.lit(1)), topic))
         .when(
             is_timed,
@@ -103,15 +107,15 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
             "due_at_ms": F.when(F.col("is_half"), half_due).when(
                 is_timed, out_ms + F.lit(settings["timerPrecisionMs"])
             ),
-            "due_after_ms": F.when(is_delayed, level_delay_ms(F.col("asked_level"), levels)),
+            "due_after_ms": F.when(is_delayed, level_delay_ms(F.col("requested_level"), levels)),
             "diverting_pairs": pairs,
             "stored_properties": cleaned,
         }
     )
 
 
-class _Asked:
-    """What the columns of an input ask of each row."""
+class _Requested:
+    """The requests of each row to wait, from the columns that the input has; each property is a column."""
 
     def __init__(self, source: Input, settings: Settings, now_ms: int) -> None:
         self._has = source.columns.__contains__
@@ -119,14 +123,14 @@ class _Asked:
         self._now_ms = now_ms
 
     def _raw(self, name: str) -> Column:
-        """A property given as it is stored; null where the input has none."""
+        """A property from `properties_raw`; null where the input has none."""
         if not self._has("properties_raw"):
             return F.lit(None).cast("string")
         return property_value(F.col("properties_raw"), name)
 
     @property
     def list_seconds(self) -> Column:
-        """Of deliver_at_time: how far away it is, seconds."""
+        """Seconds from now until deliver_at_time; null without."""
         if not self._has("deliver_at_time"):
             return F.lit(None).cast("int")
         return seconds_until(F.col("deliver_at_time"), self._now_ms)
@@ -149,7 +153,7 @@ class _Asked:
 
     @property
     def time(self) -> Column:
-        """Epoch milliseconds at which a timed message is wanted: the first request that is there wins (2.1)."""
+        """The requested delivery time, epoch milliseconds: the first request that is there wins (2.1)."""
         now = F.lit(self._now_ms)
         times = [
             now + within_reach(self._raw("TIMER_DELAY_SEC").try_cast("long")) * 1000,
@@ -164,7 +168,7 @@ class _Asked:
 
     @property
     def may_be_timed(self) -> Column:
-        """A row that came out of the timer once never goes into it again (2.1)."""
+        """Whether the row may go into the timer: one that came out of it never goes in again (2.1)."""
         return self._raw("TIMER_OUT_MS").isNull()
 
     @property
@@ -210,12 +214,12 @@ def _joined(pairs: list[Column]) -> Column:
     return F.concat(*[F.coalesce(pair, F.lit("")) for pair in pairs]) if pairs else F.lit("")
 
 
-def _is_true(asked: Column) -> Column:
-    return F.lower(asked.cast("string")) == "true"
+def _is_true(value: Column) -> Column:
+    return F.lower(value.cast("string")) == "true"
 
 
 def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list[Column]:
-    """Why a row cannot wait as it asks to: sentences, null where it can."""
+    """Why a row cannot wait as it requests: sentences, each null where it can."""
     has = source.columns.__contains__
     complaints: list[Column] = []
     given = [name for name in ("delay_level", "deliver_through", "deliver_at_time") if has(name)]
@@ -239,7 +243,7 @@ def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list
     complaints += _timer_complaints(source, settings, now_ms)
     complaints += _far_complaints(source, now_ms)
     if has("cancel_unique_key"):
-        time = F.col("asked_time")
+        time = F.col("requested_time")
         complaints.append(
             F.when(
                 F.col("cancel_unique_key").isNotNull() & time.isNull(),
@@ -288,7 +292,7 @@ def _time_of_day_complaints(settings: Settings) -> list[Column]:
 
 
 def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Column]:
-    """What RocketMQ refuses of a timed message (2.2)."""
+    """Sentences about timed messages that RocketMQ refuses (2.2)."""
     complaints = []
     if "properties_raw" in source.columns:
         for name in ("DELAY", *TIMER_REQUESTS):
@@ -297,8 +301,8 @@ def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Co
             complaints.append(
                 F.when(is_wrong, F.format_string(f"property {name} is %s; expected a whole number", value))
             )
-    time, now = F.col("asked_time"), F.lit(now_ms)
-    is_timed = ~F.col("is_half") & (F.coalesce("asked_level", F.lit(0)) <= 0) & time.isNotNull()
+    time, now = F.col("requested_time"), F.lit(now_ms)
+    is_timed = ~F.col("is_half") & (F.coalesce("requested_level", F.lit(0)) <= 0) & time.isNotNull()
     cancels = [F.col("cancel_unique_key").isNotNull()] if "cancel_unique_key" in source.columns else []
     if "properties" in source.columns:
         cancels.append(F.coalesce(F.col("properties")["TIMER_DEL_UNIQKEY"].isNotNull(), F.lit(False)))
@@ -329,7 +333,7 @@ def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Co
 
 
 def out_of_years(name: str) -> Column:
-    """What is wrong with a column of times that no calendar has, nanoseconds for one."""
+    """A sentence where a column's time is out of YEARS, as one in nanoseconds is."""
     return F.when(
         ~F.col(name).between(FIRST_MS, LAST_MS),
         F.format_string(f"{name} is %d; expected {YEARS}", F.col(name)),
@@ -337,7 +341,7 @@ def out_of_years(name: str) -> Column:
 
 
 def _far_complaints(source: Input, now_ms: int) -> list[Column]:
-    """Times and waits that end where no calendar does; RocketMQ would store them and never deliver."""
+    """Sentences about times and delays that end out of YEARS: RocketMQ would store the message and never deliver it."""
     complaints = []
     if "deliver_at_ms" in source.columns:
         complaints.append(out_of_years("deliver_at_ms"))
@@ -349,17 +353,17 @@ def _far_complaints(source: Input, now_ms: int) -> list[Column]:
                 F.format_string(f"delay_ms is %d, which from now ({now_ms}) leads out of {YEARS}", delay),
             )
         )
-    time = F.col("asked_time")
-    is_far = ~F.col("is_half") & (F.coalesce("asked_level", F.lit(0)) <= 0) & (time > LAST_MS)
+    time = F.col("requested_time")
+    is_far = ~F.col("is_half") & (F.coalesce("requested_level", F.lit(0)) <= 0) & (time > LAST_MS)
     complaints.append(F.when(is_far, F.format_string(f"it is timed for %d; expected {YEARS}", time)))
-    # Of a half's own property: a born time has its own complaint.
+    # Only with a half's own property: born_timestamp has its own complaint.
     immunity = immunity_seconds(F.col("stored_properties"))
     due = F.col("due_at_ms")
     complaints.append(
         F.when(
             F.col("is_half") & immunity_ms(immunity).isNotNull() & ~due.between(FIRST_MS, LAST_MS),
             F.format_string(
-                f"CHECK_IMMUNITY_TIME_IN_SECONDS is %s: it would be asked about at %d; expected {YEARS}",
+                f"CHECK_IMMUNITY_TIME_IN_SECONDS is %s: its transaction would be checked at %d; expected {YEARS}",
                 immunity,
                 due,
             ),
@@ -369,14 +373,14 @@ def _far_complaints(source: Input, now_ms: int) -> list[Column]:
 
 
 def _half_complaints(source: Input) -> list[Column]:
-    """A half message names the group that ends it, and cannot wait for a time as well (2.6, 5.1)."""
+    """Sentences about half messages: one needs the group that ends it, and cannot wait for a time as well (2.6, 5.1)."""
     groups = []
     if "producer_group" in source.columns:
         groups.append(F.when(F.col("producer_group") != "", F.col("producer_group")))
     if "properties_raw" in source.columns:
         groups.append(property_value(F.col("properties_raw"), "PGROUP"))
     group = F.coalesce(*groups) if groups else F.lit(None).cast("string")
-    waits = (F.coalesce("asked_level", F.lit(0)) > 0) | F.col("asked_time").isNotNull()
+    waits = (F.coalesce("requested_level", F.lit(0)) > 0) | F.col("requested_time").isNotNull()
     return [
         F.when(
             F.col("is_half") & waits,

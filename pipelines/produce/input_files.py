@@ -1,4 +1,4 @@
-"""The files of a put's input: which there are, in which order, and how Spark names them."""
+"""The files of a put's input, in order, with the names that Spark has for them."""
 
 import re
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pipelines.spark_internals.files import hadoop_path
 
 @dataclass(frozen=True)
 class InputFile:
-    """One file: its name as the user would write it, its URI as Spark reports it, the path to read it by."""
+    """One file: its name as a user writes it, its URI as Spark reports it, the path by which Spark reads it."""
 
     name: str
     uri: str
@@ -27,7 +27,7 @@ class InputFile:
 
 
 def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
-    """Files at or below a path, ordered by name; names that start with _ or . are not data, as everywhere in Spark."""
+    """Files at or below a path, ordered by name, without empty ones and, as in Spark, names that start with _ or ."""
     root, system = _root(spark, path)
     listing = system.listFiles(root, True)
     files = []
@@ -36,13 +36,13 @@ def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
         uri = status.getPath().toUri()
         name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
         if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
-            path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # a name, not a pattern
+            path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # not a glob pattern
             files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
     return tuple(sorted(files, key=lambda file: file.name))
 
 
 def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's Path of an input, and the file system it is on. Raises BadInput where there is nothing."""
+    """Hadoop's Path of an input, and its file system. Raises BadInput where there is nothing."""
     root, system = hadoop_path(spark, path)
     if not system.exists(root):
         raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
@@ -50,12 +50,12 @@ def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
 
 
 def directory_at(spark: SparkSession, path: str) -> str:
-    """The directory as Spark says where files lie."""
+    """The directory's path as Spark writes it in the paths of files."""
     return str(_root(spark, path)[0].toString())
 
 
 def _is_hidden(name: str) -> bool:
-    return name.startswith(("_", ".")) or name.endswith("._COPYING_")  # what Hadoop has not copied to its end
+    return name.startswith(("_", ".")) or name.endswith("._COPYING_")  # a copy by Hadoop that is not complete
 
 
 def delta_version(spark: SparkSession, path: str) -> int:
@@ -69,12 +69,12 @@ def delta_files(spark: SparkSession, path: str, version: int) -> tuple[InputFile
     """The files of a version of a Delta table, ordered by URI."""
     table = spark.read.format("delta").option("versionAsOf", str(version)).load(path)
     uris = sorted(_uri(spark, file) for file in table.inputFiles())
-    # A Delta table's files never change, so their names stand for their sizes and times.
+    # Sizes and times are 0: a Delta table's files never change, so their names are enough.
     return tuple(InputFile(unquote(uri.rsplit("/", 1)[1]), uri, uri, 0, 0) for uri in uris)
 
 
 def _uri(spark: SparkSession, path: str) -> str:
-    """A file's path as the URI in which Spark says a row lies: a space, for one, is another there."""
+    """A file's path as the URI that Spark reports for its rows; a space, for example, is encoded differently there."""
     if re.fullmatch(r"[\w./:=@+,;-]*", path, re.ASCII):
         return path
     return str(hadoop_path(spark, path)[0].toUri().toString())
@@ -82,7 +82,7 @@ def _uri(spark: SparkSession, path: str) -> str:
 
 def uri_hashes(spark: SparkSession, files: Sequence[InputFile]) -> dict[int, int]:
     """Hash of a file's URI -> its number in `files`."""
-    # Hadoop writes a local file's URI with one slash or with three.
+    # Both spellings: Hadoop writes a local file's URI with one slash or with three.
     names = [
         (number, uri)
         for number, file in enumerate(files)

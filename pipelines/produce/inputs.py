@@ -1,8 +1,8 @@
-"""The input of a put: which files, in which order, read the same way each time.
+"""The input of a put: its files in a fixed order, read the same way each time.
 
-A put reads its input twice, to count and to write, so the files and their order are fixed first. Places follow (file name,
-position in the file); Spark's own order is largest file first. A text is never changed on its way: a line or a field whose
-bytes are not UTF-8, or a JSON string with half of a surrogate pair, has no text, and Spark would make one up.
+A put reads its input twice, to count and to write, so the files and their order are frozen first. Offsets follow (file
+name, position in the file); Spark's own order is largest file first. A text is never changed on its way: a line or field
+whose bytes are not UTF-8, or a JSON string with half of a surrogate pair, gets a complaint, where Spark would replace it.
 """
 
 import hashlib
@@ -35,30 +35,30 @@ from pipelines.uris import expect_no_secret
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
-# Every column an input may have; another one is refused, lest a misspelt name lose its values.
+# Every column that an input may have. Any other is refused, so that a misspelt name does not lose its values.
 INPUT_COLUMNS = (
     "topic", "body", "body_base64", "tags", "keys", "properties", "properties_raw", "unique_key", "queue_id",
     "sharding_key", "flag", "born_timestamp", "born_host", "sys_flag", "delay_level", "delay_ms", "deliver_at_ms",
     "deliver_at_time", "deliver_through", "cancel_unique_key", "transaction", "producer_group", "batch", "arrival",
 )  # fmt: skip
 
-# A line's fields are read as text and checked one by one, so that a complaint can name the column; keys may be a list,
-# and a sharding key's type decides its hash.
+# Types of JSON fields that are not read as text. Text is checked field by field, so that a complaint can name the column;
+# keys may be a list, and a sharding key's type decides its hash.
 _JSON_TYPES = {"keys": "variant", "sharding_key": "variant", "properties": "map<string,string>"}
 _BROKEN = "_broken"
-# Both would leave rows out without a word, whatever the session says.
+# Off, whatever the session has: both would leave rows out silently.
 ALL_FILES = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 
-# Text as JSON escapes it: half of a surrogate pair is no character. A backslash that is itself escaped begins no escape.
+# Escapes in JSON text: half of a surrogate pair is not a character. A backslash that is itself escaped begins no escape.
 _ESCAPED_BACKSLASH = r"\\\\"
 _PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-# Every byte is a character of its own in it, so that a CSV file's bytes can be had back from Spark's reader.
+# In this encoding every byte is one character, so that a CSV file's bytes can be restored from what Spark's reader returns.
 _BYTES = "ISO-8859-1"
 _BOM = "\ufeff".encode().decode(_BYTES)
 
-# What Spark says of a CSV file whose header does not have the schema's names, or not as many.
+# Spark's error for a CSV file whose header does not have the schema's names, or not as many.
 _OTHER_HEADER = re.compile(r"CSV header[^\0]*?CSV file: (\S+)")
 
 
@@ -69,13 +69,13 @@ class Input:
     columns  the input columns it has
     files    its files in the order of their names
     hashes   hash of a file's URI -> its number in `files`
-    version  of a Delta table
-    unknown  whether some line of a JSON input has a name that no column has
-    garbled  whether some line of a JSON input holds what is no text
-    directory  where its files lie below; '' where they have no directory in common
-    directory_columns  columns whose values stand in the names of directories, as `delay_level=3/`
-    staged_from  the format of the input this one was arranged from; None for an input as the user gave it
-    schema   of a Parquet or CSV input, so that its files are asked for it once; None for others
+    version  of a Delta table; None for others
+    unknown  whether some line of a JSON input has a name that is not an input column
+    garbled  whether some line of a JSON input has something that is not text
+    directory  the input's directory, above those of directory_columns; '' without such columns
+    directory_columns  columns whose values are in the names of directories, as `delay_level=3/`
+    staged_from  the format of the input that this one was arranged from; None for the user's own input
+    schema   of a Parquet or CSV input, so that it is read from the files once; None for others
     """
 
     path: str
@@ -98,19 +98,19 @@ class Input:
 
     @property
     def has_problems(self) -> bool:
-        """Whether a row may come with a `problem`: a line that is not what JSON lines are, or CSV."""
+        """Whether rows have a column `problem`: a line may not be valid JSON or CSV."""
         return self.given_format in ("jsonl", "csv")
 
     @property
     def is_staged(self) -> bool:
-        """Whether it was arranged: typed and in order, with what it took to find that out."""
+        """Whether it is an arranged copy: typed, in order, its problems already in columns."""
         return self.staged_from is not None
 
     @property
     def digest(self) -> str:
-        """32 hex digits that stay the same as long as the files' places, names, sizes and times do.
+        """32 hex digits that stay the same as long as the files' URIs, sizes and modification times do.
 
-        Files of another directory are another input, however alike: daily exports often are, to the byte.
+        Files in another directory are another input, even with the same bytes: daily exports often have them.
         """
         facts = [(file.uri, file.size_bytes, file.modified_ms) for file in self.files]
         return hashlib.sha256(repr((self.format, self.version, facts)).encode()).hexdigest()[:32]
@@ -120,16 +120,16 @@ class Input:
         return sum(file.size_bytes for file in self.files)
 
     def stored_bytes(self, spark: SparkSession) -> int:
-        """Bytes of its files; also of a Delta table's, whose sizes are not frozen."""
+        """Bytes of its files, read from the file system for a Delta table, whose sizes are not frozen."""
         if self.version is None:
             return self.size_bytes
         found = sizes_and_times(spark, [file.uri for file in self.files])
         return sum(size_and_time[0] for size_and_time in found if size_and_time is not None)
 
     def expect_unchanged(self, spark: SparkSession, files: Sequence[int]) -> None:
-        """Files, by their numbers, must be as they were frozen. Raises StoreError for one that has changed or is gone.
+        """Raises StoreError where one of some files, by their numbers, has changed or is gone since it was frozen.
 
-        A Delta table's version has the same files for ever, and Spark fails where one is gone.
+        Files of a Delta table's version never change, and Spark fails where one is gone.
         """
         if self.version is not None:
             return
@@ -144,9 +144,9 @@ class Input:
                 )
 
     def read(self, spark: SparkSession, files: Sequence[int] | None = None) -> DataFrame:
-        """The input's rows: its columns, `file_hash` and `block_start` of the split they are in, `raw` (as it came).
+        """The input's rows: its columns, `file_hash` and `block_start` of their split, `raw` (the row as it came, text).
 
-        files  numbers of the files to read; all when None
+        files  numbers of the files to read; None: all
         """
         chosen = [self.files[number] for number in (range(len(self.files)) if files is None else files)]
         rows = _read_rows(spark, self, chosen).withColumns(
@@ -162,9 +162,9 @@ class Input:
 
 
 def freeze(spark: SparkSession, path: str, format: str) -> Input:
-    """Fix an input: its files, their order, its columns.
+    """An input with its files, their order and its columns fixed.
 
-    Raises BadInput when there is nothing at `path`, or a column is not known, or topic or body is missing.
+    Raises BadInput when there is nothing at `path`, a column is unknown, or topic or body is missing.
     """
     expect_no_secret(path)
     if format not in FORMATS:
@@ -197,7 +197,7 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
 
 
 def _expect_closed_quotes(spark: SparkSession, frozen: Input) -> None:
-    """Raises BadInput for a CSV file with an odd number of quotes: Spark takes what follows an open one for its field."""
+    """Raises BadInput for a CSV file with an odd number of quotes: Spark takes all after an open one for its field."""
     line = F.col("value")
     quotes = F.sum(F.length(line) - F.length(F.replace(line, F.lit('"'), F.lit(""))))
     text = spark.read.options(**ALL_FILES, lineSep="\n").text([file.path for file in frozen.files])
@@ -212,7 +212,7 @@ def _expect_closed_quotes(spark: SparkSession, frozen: Input) -> None:
 
 @contextmanager
 def refusing_other_headers(source: Input) -> Iterator[None]:
-    """Read an input's rows: raises BadInput, not Spark's error, where a CSV file has another header than the first."""
+    """A context that reads an input: raises BadInput, not Spark's error, where CSV files have different headers."""
     try:
         yield
     except Exception as failure:
@@ -227,7 +227,7 @@ def refusing_other_headers(source: Input) -> Iterator[None]:
 
 
 def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:
-    """The arranged copy of an input, as an input."""
+    """The arranged copy of an input, in `directory`, as an input."""
     files = files_at(spark, directory)
     hashes = uri_hashes(spark, files)
     return Input(
@@ -238,7 +238,7 @@ def staged_input(spark: SparkSession, directory: str, source: Input) -> Input:
 def _json_names(spark: SparkSession, frozen: Input) -> tuple[frozenset[str], bool, bool]:
     """The columns that some line has, whether some line has another name, and whether some line is garbled.
 
-    An input uses a few of the columns, and only those are worked out row by row.
+    An input uses a few of all columns, and only those are parsed row by row.
     """
     line, other, garbled = F.col("value"), "other", "\0garbled"
     names = F.coalesce(F.json_object_keys(line), F.array().cast("array<string>"))
@@ -270,12 +270,12 @@ def _checked_names(found: Sequence[str]) -> frozenset[str]:
 
 
 def _plain(name: str) -> str:
-    """A column's name without the mark of UTF-8 that some programs put before a CSV file's first."""
+    """A column's name without the byte order mark that some programs put before a CSV file's first column."""
     return name.removeprefix(_BOM)
 
 
 def _with_texts(schema: StructType, names: Sequence[str]) -> StructType:
-    """The schema with these columns as text: else Spark takes a directory's `tags=007` for the number 7."""
+    """The schema with the named columns as text: else Spark reads a directory's `tags=007` as the number 7."""
     return StructType(
         [StructField(field.name, StringType()) if field.name in names else field for field in schema]
     )
@@ -295,7 +295,7 @@ def _source(spark: SparkSession, frozen: Input, files: Sequence[InputFile]) -> D
     if frozen.format == "parquet":
         return reader.option("mergeSchema", not frozen.is_staged).parquet(*paths)
     if frozen.format == "csv":
-        # A quoted body may hold line ends, so a file is read as a whole.
+        # multiLine, a file in one split: a quoted body may have line ends.
         reader = reader.options(
             header=True,
             multiLine=True,
@@ -365,8 +365,8 @@ def _json_rows(lines: DataFrame, frozen: Input) -> DataFrame:
 
 
 def _is_garbled(line: Column) -> Column:
-    """Whether a JSON line holds what is no text: bytes that are not UTF-8, or half of a surrogate pair."""
-    # Few lines have an escape like those of pairs; patterns are for them.
+    """Whether a JSON line has something that is not text: bytes that are not UTF-8, or half of a surrogate pair."""
+    # Cheap tests first: few lines have such an escape, and only those need the patterns.
     may_have_half = line.contains("\\u") & (line.contains("\\ud") | line.contains("\\uD"))
     return ~F.is_valid_utf8(line) | (may_have_half & _without_pairs(line).rlike(_HALF))
 
@@ -376,10 +376,10 @@ def _without_pairs(line: Column) -> Column:
 
 
 def _garbled_json(line: Column, schema: str, names: Sequence[str]) -> Column:
-    """What is wrong with a garbled JSON line, and in which columns; null for another line."""
+    """A sentence about a garbled JSON line, with the columns that are garbled; null for any other line."""
     half = F.regexp_extract(_without_pairs(line), _HALF, 0)
     is_text = F.is_valid_utf8(line)
-    # The same line with a character of its own where there is none, to see in which columns it is.
+    # The same line with U+FFFD where there is no character: the columns that have it are garbled.
     escaped = F.regexp_replace(F.regexp_replace(line, _PAIR, "__"), _HALF, r"\\uFFFD")
     marked = F.from_json(F.when(is_text, escaped).otherwise(F.make_valid_utf8(line)), schema)
     shown = [
@@ -388,18 +388,18 @@ def _garbled_json(line: Column, schema: str, names: Sequence[str]) -> Column:
     shown += [F.when(marked[name].contains(_REPLACEMENT), name) for name in names if name not in _JSON_TYPES]
     where = _names_or(shown, "the line")
     not_utf8 = F.format_string("%s: its bytes are not UTF-8; save the file as UTF-8", where)
-    halved = F.format_string("%s: %s is half of a surrogate pair and no character", where, half)
+    halved = F.format_string("%s: %s is half of a surrogate pair, not a character", where, half)
     return F.when(~is_text, not_utf8).when(_is_garbled(line), halved)
 
 
 def _names_or(names: Sequence[Column], otherwise: str) -> Column:
-    """Those of some names that are not null, as a list in words; `otherwise` for none."""
+    """The names that are not null, separated by commas; `otherwise` where all are null."""
     there = F.filter(F.array(*names), lambda name: name.isNotNull())
     return F.when(F.size(there) > 0, F.array_join(there, ", ")).otherwise(otherwise)
 
 
 def _csv_rows(source: DataFrame, frozen: Input) -> DataFrame:
-    """Rows of CSV files that were read as bytes, as text."""
+    """Rows of CSV files as UTF-8 text; `source` has one character for each byte."""
     in_files = [name for name in source.columns if name not in (_BROKEN, *frozen.directory_columns)]
     fields = {_plain(name): _text_of_bytes(F.col(f"`{name}`")) for name in in_files}
     not_utf8 = [F.when(~F.is_valid_utf8(text), name) for name, text in fields.items()]
@@ -430,9 +430,9 @@ def _text_of_bytes(characters: Column) -> Column:
 
 
 def _directory_columns(path: str, files: Sequence[InputFile]) -> tuple[str, ...]:
-    """Columns that the names of directories give, as Spark and Hive write a partitioned table: `delay_level=3/tags=a/`.
+    """Columns in the names of directories, as Spark and Hive write a partitioned table: `delay_level=3/tags=a/`.
 
-    Raises BadInput where files have other ones than others, or a message does not have such a column.
+    Raises BadInput where files have different ones, or one is not an input column.
     """
     names: dict[tuple[str, ...], str] = {}
     for file in files:

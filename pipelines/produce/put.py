@@ -1,7 +1,7 @@
-"""Put a counted input: give every message its place after the head, append. Exactly once for a batch id.
+"""Put a counted input: give every message its offsets after the head and append it, exactly once for a batch id.
 
-An append is remembered by its rows' append_id, `BATCH_ID:from-to`: rows [from, to) of the input. A put that was cut short
-goes on after the last of them; the same put again finds all of them and appends nothing.
+An append is found again by its rows' append_id, `BATCH_ID:from-to`: rows [from, to) of the input. A put that was
+interrupted goes on after the last append; the same put again finds all of them and appends nothing.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,22 +29,22 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 from schemas import COMMITLOG
 
-# Half-open range of an input's rows.
+# Half-open range of input_rows.
 InputRows = tuple[int, int]
 
 
 class QueuesChanged(Exception):
-    """A topic has other queues than its messages were counted with: they have to be counted again."""
+    """A topic's number of queues is not that of counting: its messages must be counted again."""
 
 
 @dataclass(frozen=True)
 class Found:
     """What the log holds of a batch, as of one append.
 
-    append_seq  that append
+    append_seq  the number of that append
     head        the log head as of it
-    parts       rows of the input that appends of the batch id have put -> rows of the log
-    same        those of `parts` that are known to hold what the input holds
+    parts       input_rows of each append of the batch id -> number of its rows in the log
+    same        those of `parts` whose content is known to be the input's
     """
 
     append_seq: int
@@ -54,7 +54,7 @@ class Found:
 
     @property
     def rows(self) -> int:
-        """Rows of the log."""
+        """The number of rows in the log."""
         return sum(self.parts.values())
 
     @property
@@ -62,22 +62,22 @@ class Found:
         return self.parts.keys() <= set(self.same)
 
     def and_also(self, placement: Placement) -> "Found":
-        """Once an append of our own is written right after it: unless others come in between, the next need not look."""
+        """The same after this put's own append; the log is read again only where others append in between."""
         parts = {**self.parts, (placement.from_row, placement.to_row): placement.rows}
         return Found(placement.head.append_seq, placement.head, parts, parts.keys())
 
 
 def find(at: Snapshot, batch_id: str) -> Found:
-    """What the log holds of a batch."""
+    """What the log holds of a batch, as of the snapshot."""
     head = read_head(at)
     return Found(at.number(COMMITLOG), head, appended(at, batch_id))
 
 
 @dataclass(frozen=True)
 class Put:
-    """A counted input and the batch id its appends are named by.
+    """A counted input and the batch id that names its appends.
 
-    is_own_id  whether the user gave the id, so that another input may have been put under it; else it is made of this one
+    is_own_id  whether the user chose the id, so another input may have been put under it; else it is the input's digest
     """
 
     counted: CountedInput
@@ -92,17 +92,17 @@ class Put:
         splits: Sequence[CountedSplit],
         clock: Callable[[], int],
     ) -> Plan:
-        """Append the first of `splits` that no put of the same batch id has appended, and those right after it.
+        """A plan that appends the first of `splits` that no put of the batch id has appended, and those right after it.
 
-        found      what is known of the log; it is read again where others have appended since
-        first_row  number of the first row of `splits` in the input
-        clock      read when the rows get their place, epoch milliseconds: their store timestamp
+        found      what the log holds of the batch; it is read again where others have appended since
+        first_row  input_row of the first row of `splits`
+        clock      epoch milliseconds, read when the rows get their offsets: their store timestamp
 
-        The result: `next_offset`; and, unless nothing was left to append, `placement`, and `found`: what is known of the log
-        before it.
+        The plan's result has `next_offset`; and, unless nothing was left to append, `placement`, and `found`: what the log
+        holds before the append.
 
-        Raises QueuesChanged where the splits have to be counted again, StoreError where the input has changed, BadInput
-        where another put of the same batch id has put other content.
+        Raises QueuesChanged where the splits must be counted again, StoreError where the input has changed, BadInput where
+        another put of the same batch id has put other content.
         """
         settings = self.counted.given.rules.settings
         if not self.counted.is_counted_for(PutTopics(read_topics(at), settings)):
@@ -121,8 +121,7 @@ class Put:
     def known(self, at: Snapshot, found: Found) -> Found:
         """What the log holds of the batch as of the snapshot, read again where others have appended since `found`.
 
-        Raises BadInput where another put of an id of the user's own has put other content: it is not ours unless it is
-        the same.
+        Raises BadInput where another put has put other content under an id that the user chose.
         """
         if found.append_seq != at.number(COMMITLOG):
             found = replace(find(at, self.batch_id), same=found.same)
@@ -134,7 +133,7 @@ class Put:
     def _left(
         self, first_row: int, splits: Sequence[CountedSplit], done: Collection[InputRows]
     ) -> tuple[int, list[CountedSplit]]:
-        """The first neighbouring splits that are not in the log, and their first row."""
+        """(input_row of the first, splits): the first neighbouring splits that are not in the log."""
         left: list[CountedSplit] = []
         row = first_row
         for split in splits:
@@ -151,11 +150,11 @@ class Put:
         return first_row, left
 
     def log_rows(self, placement: Placement) -> DataFrame:
-        """Rows of the commit log for a placement."""
+        """The rows of `commitlog` for a placement."""
         source, rules = self.counted.source, self.counted.given.rules
         has = source.columns.__contains__
         unique_key = F.upper(F.md5(F.concat(F.lit(f"{self.batch_id}:"), F.col("input_row").cast("string"))))
-        # A message is born, and its waits begin, when it was accepted; it is stored when it is appended.
+        # now_ms: a message is born, and its delay begins, when it is accepted; its store timestamp is that of the append.
         now = runtime_literal(rules.now_ms)
         columns = {
             "flag": F.coalesce(F.col("flag"), F.lit(0)) if has("flag") else F.lit(0),
@@ -185,7 +184,7 @@ class Put:
         return log_rows(placed, columns, placement.head, append_id, rules.settings.segment_bytes)
 
     def _expect_same_content(self, at: Snapshot, parts: Collection[InputRows]) -> None:
-        """What the batch id has put must be what the input holds there now. Raises BadInput when it is not."""
+        """Raises BadInput where the rows that the batch id has put differ from the input's."""
         end = max(to for _, to in parts)
         splits, rows = [], 0
         for split in self.counted.splits:
@@ -203,7 +202,7 @@ class Put:
             )
 
     def _content(self, rows: DataFrame) -> tuple:
-        """Count and sum of hashes of what the input says, leaving out what the append decides."""
+        """(count, sum of hashes) of log rows, without the columns that the append decides."""
         topic, size = F.col("topic"), F.col("size_bytes")
         own = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02\\z", "")
         if may_divert(self.counted.source):
@@ -217,11 +216,11 @@ class Put:
 
 
 def appended(at: Snapshot, batch_id: str) -> dict[InputRows, int]:
-    """What appends of this batch id have put: rows of the input -> rows of the log.
+    """The appends of a batch id: their input_rows -> number of rows in the log.
 
-    The files' statistics tell which files have such rows.
+    Statistics of the files (Delta data skipping) leave out files without such rows.
     """
-    # A row an append.
+    # Collects one row an append.
     found = at.read(COMMITLOG).where(is_put_by(batch_id)).groupBy("append_id").count().collect()
     parts = {}
     for name, rows in found:

@@ -1,4 +1,4 @@
-"""Put an input: freeze, accept, count, arrange where needed, append. The counts are what put_messages reports."""
+"""Put an input: freeze, accept, count, arrange where needed, append. The job put_messages reports the counts."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,10 +33,10 @@ BAD_ROWS_LISTED = 20
 
 @dataclass(frozen=True)
 class PutOptions:
-    """What is put, and how.
+    """The input of a put, and the options for it.
 
     selector       round_robin, hash, random, or MODULE:NAME
-    compress_over  bytes of a body from which it is compressed; None: never
+    compress_over  compress bodies of at least this many bytes; None: never
     hook           an object with send_message_before and send_message_after
     """
 
@@ -52,12 +52,12 @@ class PutOptions:
 
     @property
     def selects(self) -> bool:
-        """Whether queues are chosen by a selector that is Python."""
+        """Whether a Python selector chooses the queues."""
         return self.selector not in ("round_robin", "hash")
 
 
 def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
-    """Put an input into a store; the counts of put_messages, and `batch_id`."""
+    """The counts that put_messages reports, and `batch_id`, after putting an input into the store."""
     _expect_one_of("--on-bad", options.on_bad, ("reject", "quarantine"))
     select = None
     if options.selects and options.selector != "random":
@@ -87,7 +87,7 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
                 work.say(
                     "writing the input down once, in order"
                     if counted.is_out_of_order
-                    else "asking the selector once a row"
+                    else "calling the selector once for each row"
                 )
                 at_end.callback(store.remove, staging)
                 with _as_counted():
@@ -100,9 +100,9 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
 
 
 def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: Any) -> dict[str, Any]:
-    """Append what the log does not hold.
+    """The counts, after appending the rows that the log does not hold.
 
-    found  what it held of the batch when counting began
+    found  what the log held of the batch when counting began
     """
     counted = put.counted
     with _as_counted():
@@ -122,7 +122,7 @@ def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: An
         tell_after(put_rows, hook, work.store.settings["maxUnpackedBytes"])
     return {
         "appended": counts["appended"],
-        # Also what another put of this id has appended meanwhile.
+        # Also rows that another put of this id has appended meanwhile.
         "already": counted.good_rows - counts["appended"],
         "rejected": counted.bad_rows,
         **counts,
@@ -148,7 +148,7 @@ def _append(work: Work, put: Put, found: Found) -> dict[str, Any]:
 
 @contextmanager
 def _as_counted() -> Iterator[None]:
-    """Within, the input is read again. Raises StoreError where it is not as it was counted."""
+    """A context in which the input is read again. Raises StoreError where it is not as it was counted."""
     try:
         yield
     except Exception as failure:
@@ -163,7 +163,7 @@ def _as_counted() -> Iterator[None]:
 def _append_all(
     work: Work, put: Put, found: Found, counts: dict[str, Any], advance: Callable[[int], None]
 ) -> None:
-    """Append what is not in the log yet, and add it to `counts`."""
+    """Append the rows that are not in the log yet, and add them to `counts`."""
     for first_row, splits in put.counted.appends():
         sized, end = put.counted.with_sizes(splits), first_row + sum(split.rows for split in splits)
         appended_to = first_row
@@ -185,7 +185,7 @@ def _append_all(
 
 
 def _counted_again(work: Work, put: Put) -> CountedInput:
-    """Count with the queues that the topics have now. Raises StoreError where one does not take its messages any more."""
+    """The input counted with its topics' queues of now. Raises StoreError where a topic no longer takes its messages."""
     work.say("topics have other queues than when the input was counted: counting again")
     topics = PutTopics(read_topics(work.store.snapshot()), work.store.settings)
     counted = count_for(put.counted.given, topics, put.counted.rules.split_batches)

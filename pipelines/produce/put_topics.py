@@ -1,4 +1,4 @@
-"""The topics of a put: those of the store, and those that are made on the fly."""
+"""The topics of a put: those of the store, and those that the put makes on the fly."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class PutTopics:
     settings: Settings
 
     def config(self, topic: str) -> TopicConfig:
-        """The topic's config, or the one it would get when it is made on the fly."""
+        """The topic's config, or the one that it gets when it is made on the fly."""
         return self.there.get(topic) or topic_made_on_the_fly(topic, self._default)
 
     @cached_property
@@ -26,19 +26,19 @@ class PutTopics:
 
     @property
     def queue_nums(self) -> QueueNums:
-        """Queues that are written, by topic: at least one, so that rows can be counted.
+        """Write queues by topic: at least one, so that rows can be counted.
 
-        What is for a topic without any is refused once it is known to come (`complaints`).
+        Rows for a topic without write queues are refused after counting has found them (`complaints`).
         """
         by_topic = {topic: max(config.write_queue_nums, 1) for topic, config in self.there.items()}
         return QueueNums(by_topic, max(self.config("").write_queue_nums, 1))
 
     def missing(self, topics: Iterable[str]) -> list[TopicConfig]:
-        """Those of the topics that a put makes."""
+        """Configs of those of the topics that the store does not have: the put makes them."""
         return [self.config(topic) for topic in sorted(set(topics) - set(self.there))]
 
     def complaints(self, topics: Iterable[str]) -> dict[str, str]:
-        """Why some topics cannot be put to: not there and not made on the fly, not writable, or without queues."""
+        """Topic -> why nothing can be put to it: not there and not made on the fly, not writable, or without queues."""
         complaints = {}
         for topic in topics:
             config = self.config(topic)
@@ -53,7 +53,7 @@ class PutTopics:
         return complaints
 
     def overrun(self, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
-        """Topics that do not have one of the queues: topic -> queues it has, the greater of read and write."""
+        """Topics without one of the given queues: topic -> number of its queues, the greater of read and write."""
         overrun = {}
         for topic, queue_id in queues:
             config = self.config(topic)

@@ -1,4 +1,4 @@
-"""Put trace messages: about what was sent, and about what was consumed."""
+"""Put trace messages about messages that were sent or consumed."""
 
 from pyspark.sql import DataFrame
 
@@ -15,7 +15,7 @@ from schemas import COMMITLOG
 
 
 def expect_trace_topic(at: Snapshot) -> None:
-    """Raises BadInput where traces cannot be put, because their topic may not be written to."""
+    """Raises BadInput where the trace topic is not writable."""
     config = read_topics(at).get(TRACE_TOPIC)
     if config is not None and not (config.is_writable and config.write_queue_nums):
         raise BadInput(
@@ -25,16 +25,16 @@ def expect_trace_topic(at: Snapshot) -> None:
 
 
 def trace_batch(work: Work, batch_id: str) -> None:
-    """Trace what a batch has put: once, however often it is put."""
+    """Put traces of the messages of a batch, once, however often the batch is put."""
     put = work.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id)).orderBy("physical_offset")
     put_traces(work, traces_of_sends(as_messages(put)), f"{TRACE_PREFIX}{batch_id}")
 
 
 def put_traces(work: Work, traces: DataFrame, batch_id: str) -> None:
-    """Put trace messages once under a batch id, through the front door.
+    """Put trace messages once under a batch id, as any other input.
 
-    They are written down first, so that both passes of the put see the same rows. Their topic is made whatever
-    autoCreateTopicEnable says, with one queue, as a broker makes it.
+    They are staged as Parquet first, so that both passes of the put read the same rows. Their topic is made with one
+    queue, whatever autoCreateTopicEnable is, as a broker makes it.
     """
     work.commit(lambda at: plan_make_topics(at, [TopicConfig(TRACE_TOPIC, 1, 1)]))
     written = f"{work.store.path_of('_staging')}/traces-{work.run_id}"

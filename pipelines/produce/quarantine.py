@@ -1,4 +1,4 @@
-"""Bad rows of an input: which they are, and setting them aside."""
+"""Bad rows of an input: a list of the first, and the plan that sets all of them aside in `rejected_messages`."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from schemas import REJECTED_MESSAGES
 
 
 class BadRow(NamedTuple):
-    """A row that cannot be put: its number in the input, where a person finds it, and why."""
+    """A row that cannot be put: its number in the input, the file and line (or row) where a person finds it, and why."""
 
     input_row: int
     where: str
@@ -38,9 +38,9 @@ def first_bad_rows(counted: CountedInput, count: int) -> list[BadRow]:
 
 
 def plan_quarantine(at: Snapshot, counted: CountedInput, batch_id: str) -> Plan:
-    """Set bad rows aside with their reasons, each once for a batch id.
+    """A plan that sets bad rows aside with their reasons, each once for a batch id.
 
-    Raises BadInput where the batch id has set rows with other content aside.
+    Raises BadInput where the batch id has set aside rows with other content.
     """
     if not counted.bad_rows:
         return Plan()

@@ -1,6 +1,6 @@
-"""Queue selectors that are Python: one of the user's own, and random.
+"""Queue selectors in Python: the user's function, and random (docs/rocketmq/consume-filter-ha.md 1.4).
 
-docs/rocketmq/consume-filter-ha.md 1.4. Round robin and hash need no Python: counting places them.
+Round robin and hash need no Python: counting chooses their queues.
 """
 
 import zlib
@@ -17,18 +17,19 @@ from pipelines.spark_internals.arrow import over_columns
 
 Selector = Callable[[list[int], Message, Any], int]
 
-# What of an input row code of the user's own may look at, where the input has it.
+# The input columns that the user's code receives, where the input has them.
 GIVEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
 
 
 def with_selected_queues(
     rows: DataFrame, select: Selector | None, queues: Callable[[str], int], batch_id: str
 ) -> DataFrame:
-    """Fill `queue_id` where the row has neither a queue nor a sharding key.
+    """The rows with `queue_id` chosen where the row has no queue; random also leaves rows with a sharding key alone.
 
     rows    typed input rows and `position` (long, unique)
-    select  the user's function; None: at random, the same for the same batch id and position
-    adds    `selector_problem` (string): what went wrong with the user's function
+    select  the user's function; None: random, the same queue for the same batch id and position
+    queues  a topic's number of queues
+    adds    `selector_problem` (string): how the user's function failed; null where it did not
     """
     has = rows.columns
     fields = [F.col(name) for name in GIVEN if name in has]
@@ -93,7 +94,7 @@ def _choose(
 
 
 def given_message(row: Mapping[str, Any]) -> Message:
-    """The message of an input row: the columns of GIVEN that the input has."""
+    """The message of an input row, with the columns of GIVEN that the input has."""
     body = row.get("body")
     given = {name: value for name, value in row.items() if name in GIVEN[2:] and value is not None}
     return Message(

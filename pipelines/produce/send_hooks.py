@@ -1,7 +1,7 @@
-"""Hooks around a put: Python of the user's own that is told of each message (docs/rocketmq/consume-filter-ha.md 1.6).
+"""Hooks around a put: Python code of the user that is called for each message (docs/rocketmq/consume-filter-ha.md 1.6).
 
 A hook is an object with `send_message_before`, `send_message_after`, or both; each gets a SendMessageContext, on the
-executors. What it raises is its own affair. A put that is run again tells it again.
+executors. What it raises is ignored. A put that is run again calls it again.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,10 +19,10 @@ from pipelines.produce.selectors import GIVEN, given_message
 
 @dataclass(frozen=True)
 class SendMessageContext:
-    """What a hook is told.
+    """The argument of a hook.
 
-    message  before: as it was given, without a place; after: as it is stored
-    status   SEND_OK after; None before
+    message  before the put: as it came, without offsets; after: as it is stored
+    status   before the put: None; after: SEND_OK
     """
 
     message: Message
@@ -31,7 +31,7 @@ class SendMessageContext:
 
 
 def tell_before(rows: DataFrame, hook: Any) -> None:
-    """Tell a hook of each of some typed input rows."""
+    """Call `send_message_before` of a hook, if it has one, for each of some typed input rows."""
     names = [name for name in (*GIVEN, "producer_group") if name in rows.columns]
 
     def contexts(batch: pa.RecordBatch) -> Iterator[SendMessageContext]:
@@ -42,7 +42,7 @@ def tell_before(rows: DataFrame, hook: Any) -> None:
 
 
 def tell_after(stored: DataFrame, hook: Any, max_unpacked_bytes: int) -> None:
-    """Tell a hook of each of some rows of the log."""
+    """Call `send_message_after` of a hook, if it has one, for each of some rows of the log."""
 
     def contexts(batch: pa.RecordBatch) -> Iterator[SendMessageContext]:
         for message in messages_of(batch):

@@ -1,11 +1,11 @@
-r"""Trace messages: what clients tell of sending and consuming (docs/rocketmq/consume-filter-ha.md 1.6).
+r"""Trace messages: what clients report of sending and consuming (docs/rocketmq/consume-filter-ha.md 1.6).
 
 A message of RMQ_SYS_TRACE_TOPIC has records as its body, one after the other, and as its KEYS the traced message's id and
-its keys. A record is its type and its fields with U+0001 between them and U+0002 at the end. 1.6 leaves the fields' order
-open; it is that of TraceDataEncoder in RocketMQ 5.3. What is missing is written as Java writes it, `null`: RocketMQ's own
-readers cannot do with an empty last field.
+keys. A record is its type and its fields, with U+0001 between them and U+0002 at the end. 1.6 leaves the order of fields
+open; it is that of TraceDataEncoder in RocketMQ 5.3. A missing field is `null`, as Java writes it: RocketMQ's own readers
+fail on an empty last field.
 
-The message id in a record is its UNIQ_KEY, or its offset id where it has none.
+The message id in a record is the message's UNIQ_KEY, or its offset id where it has none.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -13,17 +13,17 @@ from pyspark.sql import functions as F
 
 from pipelines.rocketmq.names import DEFAULT_PRODUCER, TRACE_TOPIC
 
-# What clients without a region of their own write.
+# The region that clients without one of their own write.
 REGION = "DefaultRegion"
 
-# RocketMQ's MessageType: what was sent.
+# RocketMQ's MessageType: the kind of message that was sent.
 NORMAL_MSG, TRANS_MSG_HALF, DELAY_MSG = 0, 1, 3
-# RocketMQ's ConsumeReturnType: how a listener came back; contextCode of SubAfter.
+# RocketMQ's ConsumeReturnType: how a listener returned. Its index is the contextCode of SubAfter.
 RETURN_TYPES = ("SUCCESS", "TIME_OUT", "EXCEPTION", "RETURNNULL", "FAILED")
 
 
 def traces_of_sends(messages: DataFrame) -> DataFrame:
-    """A trace message for each message that was put: input rows with `topic`, `body` and `keys`.
+    """A trace message for each put message: input rows with `topic`, `body` and `keys`.
 
     messages  rows of the view `messages`
     """
@@ -44,7 +44,7 @@ def traces_of_sends(messages: DataFrame) -> DataFrame:
         named["KEYS"],
         F.col("store_host"),
         F.length("body"),
-        F.lit(0),  # a batch is sent at once: what one message took of it is not known
+        F.lit(0),  # the time it took: a batch is sent at once, so that of one message is not known
         message_type,
         F.col("message_id"),
         F.lit(True),
@@ -55,11 +55,11 @@ def traces_of_sends(messages: DataFrame) -> DataFrame:
 def traces_of_consumption(
     messages: DataFrame, group: str, call: str, now_ms: int, cost_time_ms: int
 ) -> DataFrame:
-    """A trace message for each message a listener was handed, SubBefore and SubAfter in one: input rows as above.
+    """A trace message for each message handed to a listener, SubBefore and SubAfter in one: input rows as above.
 
     messages      rows of the view `messages`, and `return_type` (string): one of RETURN_TYPES, null for SUCCESS
-    call          names the handing over; with the message's id it is the record's request id
-    cost_time_ms  milliseconds a message, on the average of those handed over together
+    call          names the call of the listener; with the message's id it makes the record's request id
+    cost_time_ms  milliseconds a message, the average of those handed over together
     """
     request_id = F.upper(F.md5(F.concat(F.lit(call), F.col("message_id"))))
     return_type = F.coalesce("return_type", F.lit("SUCCESS"))

@@ -121,7 +121,7 @@ OUT_OF_YEARS = {
     "raw level": ({"properties_raw": "DELAY\x015000000000\x02"}, "property DELAY is 5000000000; expected a whole number"),
     "immunity": (
         {"transaction": True, "producer_group": "p", "properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": str(2**62)}},
-        f"CHECK_IMMUNITY_TIME_IN_SECONDS is {2**62}: it would be asked about at",
+        f"CHECK_IMMUNITY_TIME_IN_SECONDS is {2**62}: its transaction would be checked at",
     ),
 }  # fmt: skip
 
@@ -285,7 +285,7 @@ def test_half_of_a_surrogate_pair_is_no_text(commitlake: Commitlake, store: Stor
     source.write_text("".join(f'{{"topic": "T", "body": "{text}"}}\n' for text in good + bad))
     reasons = quarantined(commitlake, store, source)
     assert list(reasons.values()) == [
-        rf"body: {half} is half of a surrogate pair and no character"
+        rf"body: {half} is half of a surrogate pair, not a character"
         for half in (r"\ud83d", r"\uDE00", r"\ud83d")
     ]
     assert [body(row) for row in rows(store)] == ["\U0001f600", r"\ud83d", "\ud7ff"]
