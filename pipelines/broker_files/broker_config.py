@@ -1,11 +1,11 @@
-"""A broker's `config/` directory: topics, groups, consumer offsets, filters, and how far its own followers had come.
+"""A broker's `config/` directory: topics, groups, consumer offsets, filters, and the progress of its own followers.
 
-What becomes of it:
+An import writes it to these tables:
 
 - `topics.json`, `subscriptionGroup.json`: tables topics and subscription_groups
 - `consumerOffset.json`, `lmqConsumerOffset.json`: table consumer_offsets (client_id '', clustering)
 - `consumerFilter.json`: table subscriptions
-- table floors, one row per follower, everything below `position` is settled:
+- table floors: one row per follower; everything below `position` is settled:
 
       schedule:LEVEL       next queue offset of that delay level, from 1 (`delayOffset.json`)
       timer:read_time_ms   the slot the timer reads next, epoch milliseconds (`timercheck`)
@@ -48,12 +48,12 @@ Parsed = TypeVar("Parsed")
 Named = TypeVar("Named")
 QueueOfGroup = tuple[str, str, int]
 
-# Strings are matched first, so that a comma and a number inside one are never taken for a key.
+# Strings match first, so that a comma and a number inside one are never taken for a key.
 _STRING_OR_NUMBER_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?[0-9]+)(\s*:)', re.DOTALL)
 
 
 def parse_fastjson(text: str) -> Any:
-    """JSON as RocketMQ writes it: integer keys stand without quotes.
+    """The value of JSON as RocketMQ writes it: integer keys have no quotes.
 
     >>> parse_fastjson('{"offsetTable":{1:14,-2:10},"a":["x,3:4"]}')
     {'offsetTable': {'1': 14, '-2': 10}, 'a': ['x,3:4']}
@@ -65,13 +65,13 @@ def parse_fastjson(text: str) -> Any:
     return json.loads(_STRING_OR_NUMBER_KEY.sub(quoted, text))
 
 
-# Types of a subscription's expression that a broker writes, and that are data.
+# Types of a subscription's expression that are imported: they are data, not code.
 EXPRESSION_TYPES = ("TAG", "SQL92")
 
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """What a broker's config files say; None for what it has no file of.
+    """The content of a broker's config files; None for topics or groups without a file.
 
     topics, groups      by name
     consumer_offsets    next offset by (group, topic, queue)
@@ -86,11 +86,12 @@ class BrokerConfig:
     floors: Mapping[str, int]
 
     def with_valid_names(self, settings: Settings) -> tuple["BrokerConfig", list[str]]:
-        """Without topics and groups whose names RocketMQ's own validator refuses; a sentence about each that is left out.
+        """(the config without topics and groups whose names RocketMQ's own validator refuses, a sentence about each).
 
-        Without subscriptions of other types than EXPRESSION_TYPES too: see `refused_subscriptions`.
+        It has no subscriptions of other types than EXPRESSION_TYPES either: see `refused_subscriptions`.
 
-        A broker makes the topics of its own, named after its host or cluster, without asking it; light queues have any name.
+        Two kinds of names are not checked: topics that a broker makes for itself, named after its host or cluster, without
+        its validator; and light queues, which have any name.
         """
 
         def topic_complaint(name: str) -> str | None:
@@ -154,7 +155,7 @@ class BrokerConfig:
                 )
 
     def refused_subscriptions(self) -> list[str]:
-        """A sentence about each subscription that is left out for its type: a class would be code of the broker's choice."""
+        """A sentence about each subscription that is left out for its type: a class filter would be code from the broker."""
         return [
             f"the subscription of group {group} to topic {topic} has type {kind!r}; expected {' or '.join(EXPRESSION_TYPES)}"
             for group, topic, kind, _, _ in self.subscriptions
@@ -163,7 +164,7 @@ class BrokerConfig:
 
     @classmethod
     def read(cls, directory: BrokerDirectory) -> "BrokerConfig":
-        """Read the files as a broker does: where one is missing, empty or damaged, its .bak."""
+        """The config from the files, read as a broker reads them: where one is missing, empty or damaged, its .bak."""
         offsets = dict(_load(directory, "consumerOffset.json", _consumer_offsets) or {})
         offsets.update(_load(directory, "lmqConsumerOffset.json", _lmq_offsets) or {})
         floors = dict(_load(directory, "delayOffset.json", _delay_floors) or {})
@@ -181,7 +182,7 @@ class BrokerConfig:
 
 
 def floor_queue(follower: str) -> tuple[str, int] | None:
-    """The queue a floor is an offset of; None for one that is a time or a position in a file.
+    """The queue of a floor that is a queue offset; None for one that is a time or a position in a file.
 
     >>> floor_queue("schedule:3")
     ('SCHEDULE_TOPIC_XXXX', 2)
@@ -195,7 +196,7 @@ def floor_queue(follower: str) -> tuple[str, int] | None:
 
 
 def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed]) -> Parsed | None:
-    """A config file, else its backup; None where there is neither."""
+    """A parsed config file, else its backup; None where neither exists. Raises BadInput where none can be parsed."""
     failures = []
     for path in (f"{CONFIG}/{name}", f"{CONFIG}/{name}.bak"):
         content = directory.read(path)
@@ -214,7 +215,7 @@ def _load(directory: BrokerDirectory, name: str, parse: Callable[[Any], Parsed])
 
 
 def _fitting(config: Named, table: Table) -> Named:
-    """A config whose values the table can hold. Raises ValueError for one that is none of RocketMQ's."""
+    """The config, with values that the table can hold. Raises ValueError where one does not have its column's type."""
     for column in table.columns:
         value = getattr(config, column.name)
         if not _fits(value, column.dataType):
@@ -232,7 +233,7 @@ def _fits(value: Any, kind: DataType) -> bool:
 
 
 def _number(value: Any, most: int = LONG_MAX) -> int:
-    """A whole number that is the value or, as a key of JSON is, its text."""
+    """A whole number, from a number or from its text, as a key in JSON is. Raises ValueError for another value."""
     number = int(value) if isinstance(value, str) else value
     if not _fits(number, IntegerType() if most == INT_MAX else LongType()):
         raise ValueError(f"{value!r} where a whole number of at most {most} is expected")
@@ -287,7 +288,7 @@ def _group(name: str, one: Mapping[str, Any]) -> SubscriptionGroupConfig:
 
 
 def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
-    """`{"TOPIC@GROUP": {queue: offset}}`."""
+    """Offsets by (group, topic, queue), from `{"TOPIC@GROUP": {queue: offset}}`."""
     return {
         (group, topic, _number(queue, INT_MAX)): _number(offset)
         for topic_at_group, queues in (content["offsetTable"] or {}).items()
@@ -297,7 +298,7 @@ def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
 
 
 def _lmq_offsets(content: Any) -> dict[QueueOfGroup, int]:
-    """`{"LMQ@GROUP": offset}`: such a queue has the number 0."""
+    """Offsets by (group, topic, queue), from `{"LMQ@GROUP": offset}`: a light queue has the number 0."""
     return {
         (group, topic, 0): _number(offset)
         for topic_at_group, offset in (content.get("lmqOffsetTable") or {}).items()

@@ -1,4 +1,4 @@
-"""A broker's log, recovered: its segments, where it ends, and what its next rows are."""
+"""A broker's log, recovered: its segments, its end, and its next rows for an append."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from pipelines.broker_files.segments import Segment, read_segments
 from pipelines.broker_files.survey import Survey, SurveyTask, survey_segments
 from pipelines.store.plan import Planned
 
-# A task's share of a segment: some seconds of work, and a file of a few dozen megabytes in the table.
+# Bytes of a split: some seconds of work for a task, and a file of a few dozen megabytes in the table.
 PIECE_BYTES = 64 * 1024 * 1024
 
 
@@ -23,8 +23,9 @@ PIECE_BYTES = 64 * 1024 * 1024
 class NextRows:
     """The rows of one append: the log's records in [from_offset, to_offset).
 
-    records       how many, by the survey; None where it began before them or went on beyond
-    first_offset  where the first one lies; None where that is not known
+    pieces        the splits that they are read in
+    records       their number, by the survey; None where the survey began before them or went on after them
+    first_offset  physical offset of the first; None where it is not known
     """
 
     pieces: list[Piece]
@@ -47,8 +48,8 @@ class NextRows:
 class BrokerLog:
     """The log in a broker's directory as its own recovery would leave it.
 
-    recovered_from  index of the segment at which recovery starts; damage before is stepped over and reported
-    surveys         what is known of segments, by their start offset
+    recovered_from  index of the segment at which recovery starts; damage before it is skipped and reported
+    surveys         surveys of segments so far, by the segment's start offset
     queues          bounds of the queues that have files
     """
 
@@ -69,7 +70,7 @@ class BrokerLog:
         conf: Mapping[str, str],
         piece_bytes: int = PIECE_BYTES,
     ) -> "BrokerLog":
-        """Find the log's end by its last segments, with the checks a broker makes; BadInput where it would not start."""
+        """The log; its end is found in its last segments with a broker's checks. BadInput where a broker would not start."""
         segments, segment_bytes = read_segments(directory, conf)
         names = queue_names(directory)
         if not segments:
@@ -101,7 +102,7 @@ class BrokerLog:
         return max([0, *(queue.last_end for queue in self.queues)])
 
     def queue_ends(self) -> dict[tuple[str, int], int]:
-        """The next offset of each queue that its files or the records looked at so far know."""
+        """The next offset of each queue, by its files and by the records surveyed so far."""
         ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
         for survey in self.surveyed(self.start_offset, self.end.offset):
             for topic, queue_id, _, next_offset in survey.queues:
@@ -109,9 +110,9 @@ class BrokerLog:
         return ends
 
     def next_rows(self, from_offset: int, append_bytes: int) -> NextRows:
-        """The records from `from_offset` on, whole segments until `append_bytes` are reached or the log ends.
+        """The records from `from_offset` on: whole segments until `append_bytes` are reached or the log ends.
 
-        from_offset  where a record starts, or the blank or the end behind the last one
+        from_offset  where a record starts, or the blank or the end after the last one
         """
         pieces: list[Piece] = []
         records: int | None = 0
@@ -133,27 +134,27 @@ class BrokerLog:
         return NextRows(pieces, from_offset, to_offset, records, first_offset)
 
     def _first_record(self, piece: Piece) -> int | None:
-        """Where the first record of a piece lies; None where damage may come before it."""
+        """Physical offset of the first record of a split; None where damage may come before it."""
         borders = self.surveys[piece.segment.start_offset].borders
         if piece.from_offset <= borders[0]:
             return borders[0]
         return None if piece.skip_damage else piece.from_offset
 
     def surveyed(self, from_offset: int, to_offset: int) -> list[Survey]:
-        """What is known of the segments of an append."""
+        """Surveys of the segments of an append, as far as they exist."""
         starts = [segment.start_offset for segment in self.segments if segment.end_offset > from_offset]
         return [self.surveys[start] for start in starts if start < to_offset and start in self.surveys]
 
     def damage(self) -> list[Skipped]:
-        """What has been stepped over in the segments looked at so far, in order."""
+        """Damage that was skipped in the segments surveyed so far, in order."""
         return [skipped for start in sorted(self.surveys) for skipped in self.surveys[start].skipped]
 
     def displaced(self) -> int:
-        """Records, in the segments looked at so far, that say another offset than where they lie."""
+        """Number of records, in the segments surveyed so far, whose own offset is not where they lie."""
         return sum(survey.displaced for survey in self.surveys.values())
 
     def torn(self) -> tuple[int, int] | None:
-        """Records, in the segments looked at so far, that end in zeros, and where the first lies; None without any."""
+        """(number, offset of the first) of records that end in zeros in the segments surveyed so far; None without any."""
         firsts = [survey.first_torn for survey in self.surveys.values() if survey.first_torn is not None]
         return (sum(survey.torn for survey in self.surveys.values()), min(firsts)) if firsts else None
 
@@ -185,7 +186,7 @@ class BrokerLog:
         return max((offset - self.start_offset) // self.segment_bytes, 0) if self.segments else 0
 
     def _survey_ahead(self, first: int, from_offset: int, append_bytes: int) -> None:
-        """Look at the segments of one append that lie before the recovered ones, side by side."""
+        """Survey in parallel the segments of one append that lie before the recovered ones."""
         count = max(-(-append_bytes // self.segment_bytes), 1)
         ahead = self.segments[first : self.recovered_from][:count]
         tasks = [

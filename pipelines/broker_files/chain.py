@@ -10,18 +10,18 @@ import pyarrow as pa
 from pipelines.broker_files.records import Fields, located_records, read_fields, walk, wrong_crc
 from pipelines.errors import StoreError
 
-# Large enough that object stores answer at full speed, small enough that a task holds a few of them at most.
+# Bytes of a piece: large enough that object stores read at full speed, small enough that a task can hold a few.
 PIECE_BYTES = 8 * 1024 * 1024
-# Damaged parts of a segment that are kept one by one: a segment of a gigabyte may have millions.
+# At most this many damaged parts of a segment are kept one by one: a segment of a gigabyte may have millions.
 SKIPPED_LISTED = 1_000
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What is checked of a record beside its length (docs/rocketmq/store.md 1.7 and 3.5).
+    """The checks of a record besides its length (docs/rocketmq/store.md 1.7 and 3.5).
 
     crc          compare CRCs
-    by_property  compare the one in the properties, over the whole record, and not the body's
+    by_property  compare the CRC in the properties, which is of the whole record, and not the body's
     """
 
     crc: bool = False
@@ -32,7 +32,7 @@ class Checks:
 class Skipped:
     """Bytes [from_at, to_at) of a segment that hold no whole record.
 
-    parts  how many such parts lie in them, with whole records between: 1, or all after the first SKIPPED_LISTED
+    parts  number of damaged parts in them, with whole records between: 1, or all after the first SKIPPED_LISTED
     """
 
     from_at: int
@@ -42,10 +42,11 @@ class Skipped:
 
 
 class RecordChain:
-    """The records of one segment file from position `from_at` up to `to_at`, which is where a record starts or the end.
+    """The records of one segment file that start in [from_at, to_at), positions in the file.
 
-    Where the chain is broken the reading ends, unless `skip_damage`: then it goes on at the next record that says itself
-    that it lies there. When `pieces()` is through, `stopped` tells how it ended, at which position `ended_at`:
+    `to_at` is where a record starts, or the end. Where the chain is broken the reading ends, unless
+    `skip_damage`: then it goes on at the next record whose own physical offset is where it lies. After `pieces()`,
+    `ended_at` is the position where it ended and `stopped` says how:
 
     end     at `to_at`
     blank   at the blank that closes the segment
@@ -74,18 +75,18 @@ class RecordChain:
         self.stopped = "end"
         self.reason = ""
         self.skipped: list[Skipped] = []
-        # What was read last, and from which position: behind damage the same bytes are needed again.
+        # The bytes read last, and their position: after damage the same bytes are needed again.
         self._window_at, self._window = 0, memoryview(b"")
-        # Where records lie that say so themselves, as far as was searched.
+        # Positions of records whose own physical offset is where they lie, found by searching up to `_located_to`.
         self._located, self._located_to = np.zeros(0, np.int64), 0
 
     def pieces(self) -> Iterator[tuple[int, Fields]]:
-        """Whole records as (position of the piece in the file, fields of the records in it), in order."""
+        """Whole records in order, piece by piece: (position of the piece in the file, fields of its records)."""
         while self.ended_at < self._to_at:
             piece_at, going_on = self.ended_at, True
             piece = self._piece(piece_at)
             walked = walk(piece, 0, self._file_bytes - piece_at)
-            if walked.stopped == "more" and not walked.starts:  # one record longer than the piece
+            if walked.stopped == "more" and not walked.starts:  # one record is longer than the piece
                 piece = self._read(piece_at, struct.unpack_from(">i", piece)[0])
                 walked = walk(piece, 0, self._file_bytes - piece_at)
             starts = np.array(walked.starts, np.int64)
@@ -110,7 +111,7 @@ class RecordChain:
                 return
 
     def _first_bad(self, fields: Fields) -> tuple[int, str]:
-        """Index of the first record that is not whole or whose CRC is wrong; the number of records when there is none."""
+        """(index, reason) of the first record that is not whole or whose CRC is wrong; the number of records without one."""
         count = len(fields.starts)
         broken = np.flatnonzero(~fields.is_whole)
         good = int(broken[0]) if len(broken) else count
@@ -123,7 +124,7 @@ class RecordChain:
         return good, reason
 
     def _broken(self, reason: str) -> bool:
-        """The chain breaks at `ended_at`: end there, or go on behind the damage. Whether it goes on."""
+        """Whether reading goes on after the chain breaks at `ended_at`: with `skip_damage`, after the damage."""
         if not self._skip_damage:
             self.stopped, self.reason = "broken", reason
             return False
@@ -141,20 +142,20 @@ class RecordChain:
             self.skipped[-1] = replace(last, to_at=part.to_at, parts=last.parts + 1)
 
     def _next_record(self, from_at: int) -> int | None:
-        """The first position from `from_at` on of a record that says itself that it lies there. Searches each byte once."""
+        """The first position from `from_at` on of a record whose own offset is where it lies. Searches each byte once."""
         following = int(np.searchsorted(self._located, from_at))
         while following == len(self._located):
             at = max(from_at, self._located_to)
             if at >= self._file_bytes:
                 return None
-            # Twice the length: a record that starts in the first half is seen whole.
+            # Twice the length: a record that starts in the first half is read whole.
             found = located_records(self._read(at, self._piece_bytes * 2), self._file_offset + at)
             self._located_to = at + self._piece_bytes
             self._located, following = at + found[found < self._piece_bytes], 0
         return int(self._located[following])
 
     def _piece(self, at: int) -> memoryview:
-        """The bytes from `at` on: those that are left of what was read last where they are half a piece."""
+        """The bytes from `at` on: the rest of those read last where it is at least half a piece, else a new piece."""
         left = self._window_at + len(self._window) - at
         is_enough = at >= self._window_at and left >= min(self._piece_bytes // 2, self._file_bytes - at)
         return self._read(at, left if is_enough else self._piece_bytes)
@@ -176,7 +177,7 @@ class RecordChain:
 
 
 def is_zero_from(file: pa.NativeFile, at: int, file_bytes: int) -> bool:
-    """Whether nothing but zeros follows: an end that no one has written behind."""
+    """Whether only zeros follow: nothing was ever written after this position."""
     while at < file_bytes:
         file.seek(at)
         piece = file.read(min(PIECE_BYTES, file_bytes - at))

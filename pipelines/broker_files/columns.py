@@ -11,7 +11,7 @@ from pipelines.broker_files.due import DueTimes
 from pipelines.broker_files.records import BORN_HOST_AT, Fields, bodies, properties, topics
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 
-# The commit log's columns that stand in a record, and its place; the rest is the same for all rows of an append.
+# The columns of `commitlog` that a record holds, and those for where it lies; all others are the same in one append.
 SCHEMA = pa.schema(
     [
         ("segment", pa.int64()),
@@ -38,7 +38,7 @@ SCHEMA_WITH_DUE_TIMES = SCHEMA.append(pa.field("due_ms", pa.int64()))
 
 @dataclass(frozen=True)
 class LogColumns:
-    """Makes record batches of the records of one task's pieces; with `due_times` they have due_ms too."""
+    """Turns records of one task's pieces into record batches; with `due_times` they have due_ms too."""
 
     due_times: DueTimes | None
 
@@ -47,9 +47,9 @@ class LogColumns:
         return SCHEMA if self.due_times is None else SCHEMA_WITH_DUE_TIMES
 
     def of(self, fields: Fields, segment_offset: int, piece_at: int) -> pa.RecordBatch:
-        """One row per record; the piece they are in lies `piece_at` bytes behind the segment's start.
+        """One row per record; their piece starts `piece_at` bytes after the segment's start.
 
-        A row's physical offset is where the record lies, also where a damaged one says otherwise.
+        A row's physical offset is where the record lies, also where a damaged record has another one.
         """
         physical_offset = fields.starts + (segment_offset + piece_at)
         topic, stored_properties = text(topics(fields)), text(properties(fields))
@@ -82,7 +82,7 @@ class LogColumns:
 
 
 def text(encoded: pa.Array) -> pa.Array:
-    """UTF-8 as text; what is not UTF-8 gets the replacement character, as Java decodes it."""
+    """UTF-8 bytes as text; bytes that are not UTF-8 become the replacement character, as in Java."""
     try:
         return encoded.cast(pa.string())
     except pa.ArrowInvalid:
@@ -90,7 +90,7 @@ def text(encoded: pa.Array) -> pa.Array:
 
 
 def hosts(fields: Fields, positions: npt.NDArray[np.int64], ipv6_bit: int) -> pa.Array:
-    """`ip:port`, `[ip]:port` for IPv6, of the hosts that lie at `positions`. Each host is spelt once, not once a row."""
+    """The hosts at `positions` as `ip:port`, `[ip]:port` for IPv6. Each distinct host is formatted once, not once a row."""
     is_ipv6 = (fields.sys_flag & ipv6_bit) != 0
     if not is_ipv6.any():
         longs = np.ndarray((len(fields.piece) - 7,), ">u8", buffer=fields.piece, strides=(1,))
@@ -98,16 +98,17 @@ def hosts(fields: Fields, positions: npt.NDArray[np.int64], ipv6_bit: int) -> pa
         return pa.array([host(int(one).to_bytes(8, "big")) for one in distinct], pa.string()).take(
             pa.array(index)
         )
-    spelt: dict[bytes, str] = {}
+    formatted: dict[bytes, str] = {}
     texts = []
     for at, length in zip(positions.tolist(), np.where(is_ipv6, 20, 8).tolist(), strict=True):
         raw = bytes(fields.piece[at : at + length])
-        texts.append(spelt.get(raw) or spelt.setdefault(raw, host(raw)))
+        texts.append(formatted.get(raw) or formatted.setdefault(raw, host(raw)))
     return pa.array(texts, pa.string())
 
 
 def host(raw: bytes) -> str:
-    """
+    """A host and its port as text.
+
     >>> host(bytes([10, 0, 0, 1, 0, 0, 0xC3, 0x50]))
     '10.0.0.1:50000'
     """

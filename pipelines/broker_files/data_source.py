@@ -3,12 +3,12 @@
     spark.dataSource.register(RocketmqStore)
     spark.read.format("rocketmq_store").load("broker/store").where("physical_offset >= 65536")
 
-A partition is a segment file. A condition on physical_offset leaves out whole segments, where Spark may push it down
-(`spark.sql.python.filterPushdown.enabled`, on in spark-conf/). A log is read as it lies there: damage is stepped over and
-the reading of a segment ends behind its last record.
+A partition is a segment file. A condition on physical_offset skips whole segments, where Spark may push it down
+(`spark.sql.python.filterPushdown.enabled`, on in spark-conf/). The log is read as it is: damage is skipped, and the reading
+of a segment ends after its last record.
 
-Where the log would end after the broker's own recovery, what is parked and until when, and what came of it, only an import
-knows (import_store). It reads by the same data source, and tells it what it knows by options.
+Only an import (import_store) knows where the log ends after the broker's own recovery, what is parked and until when, and
+what became of it. It reads through the same data source, and passes what it knows as options.
 """
 
 import json
@@ -42,13 +42,13 @@ SEGMENT_SIZE, PIECES, WAITS = "mappedFileSizeCommitLog", "pieces", "waits"
 
 
 class RocketmqStore(DataSource):
-    """The commit log of storePathRootDir, the path given to load(); a row a record, the log's own columns.
+    """The commit log below storePathRootDir, the path in load(): one row per record, with the log's columns.
 
     Options:
 
-    mappedFileSizeCommitLog  where the broker's is not the size of its files
-    pieces                   of an import: what to read in the place of whole segments, a partition each (JSON of Pieces)
-    waits                    of an import: what decides due_ms, a column there is only with it (JSON of Waits)
+    mappedFileSizeCommitLog  the size of a segment in bytes, where it is not that of the files
+    pieces                   of an import: splits to read instead of whole segments, a partition each (JSON of Pieces)
+    waits                    of an import: settings that decide due_ms; only with them is there such a column (JSON of Waits)
     """
 
     @classmethod
@@ -65,19 +65,19 @@ class RocketmqStore(DataSource):
 
 
 def import_options(pieces: Sequence[Piece], waits: Waits) -> dict[str, str]:
-    """The options by which an import reads."""
+    """The options with which an import reads."""
     return {PIECES: json.dumps([asdict(piece) for piece in pieces]), WAITS: json.dumps(asdict(waits))}
 
 
 @dataclass(frozen=True)
 class Range:
-    """Physical offsets [from_offset, to_offset) that are asked for."""
+    """Physical offsets [from_offset, to_offset) that a query needs."""
 
     from_offset: int = 0
     to_offset: int = LAST_OFFSET
 
     def narrowed(self, condition: Filter) -> "Range":
-        """The part of it that a condition on the physical offset leaves; all of it for any other condition."""
+        """The part of the range that meets a condition on physical_offset; all of it for any other condition."""
         if getattr(condition, "attribute", None) != ("physical_offset",):
             return self
         match condition:
@@ -100,7 +100,7 @@ class Range:
 
 
 class RocketmqStoreReader(DataSourceReader):
-    """Plans a task a piece and parses it, a few megabytes at a time."""
+    """Plans a task for each split, which parses it a few megabytes at a time."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._directory = BrokerDirectory(options["path"])
@@ -110,7 +110,7 @@ class RocketmqStoreReader(DataSourceReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         for condition in filters:
             self._range = self._range.narrowed(condition)
-            yield condition  # whole pieces are left out; Spark looks at the rows of the others
+            yield condition  # only whole splits are skipped; Spark filters the rows of the others
 
     def partitions(self) -> list[InputPartition]:
         return [
@@ -135,7 +135,7 @@ class RocketmqStoreReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, Piece):  # Spark reads None where there is none
+        if isinstance(partition, Piece):  # without partitions Spark reads None
             waits = json.loads(self._options[WAITS]) if WAITS in self._options else None
             due_times = None if waits is None else DueTimes(self._directory, Waits(**waits))
             yield from piece_rows(self._directory, partition, LogColumns(due_times))

@@ -1,4 +1,4 @@
-"""Where a broker's files are: a directory on this machine, HDFS or an object store, read in bounded pieces."""
+"""A broker's directory: its files on this machine, HDFS or an object store, each read whole or at any position."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,7 +11,7 @@ from pyarrow import fs
 from pipelines.errors import BadInput, StoreError
 from pipelines.uris import expect_no_secret
 
-# Hadoop's names for file systems that Arrow calls otherwise.
+# Hadoop's schemes of file systems -> Arrow's, where they differ.
 ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -26,15 +26,15 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class BrokerDirectory:
-    """storePathRootDir of a broker. Small enough to be sent to executors, which open its files themselves.
+    """storePathRootDir of a broker. It is small enough to be sent to executors, which open its files themselves.
 
-    Paths are relative to it and taken as they are: names such as %RETRY%group are not percent-encoded.
+    Paths are relative to it and used as they are: names such as %RETRY%group are not percent-encoded.
     """
 
     uri: str
 
     def entries(self, path: str) -> list[FileEntry]:
-        """What lies directly in a directory, by name; nothing where there is no such directory."""
+        """The entries directly in a directory, ordered by name; none where it does not exist."""
         files, base = resolved(self.uri)
         selector = fs.FileSelector(f"{base}/{path}".rstrip("/"), allow_not_found=True)
         found = [
@@ -48,7 +48,7 @@ class BrokerDirectory:
         return files.get_file_info(f"{base}/{path}".rstrip("/")).type != fs.FileType.NotFound
 
     def read(self, path: str) -> bytes | None:
-        """A whole small file; None where there is none."""
+        """The content of a small file; None where it does not exist."""
         files, base = resolved(self.uri)
         try:
             with files.open_input_file(f"{base}/{path}") as file:
@@ -57,7 +57,7 @@ class BrokerDirectory:
             return None
 
     def open(self, path: str) -> pa.NativeFile:
-        """A file for reading at any position. Raises StoreError for one that is gone since it was listed."""
+        """An open file, readable at any position. Raises StoreError for one that is gone since it was listed."""
         files, base = resolved(self.uri)
         try:
             return files.open_input_file(f"{base}/{path}")

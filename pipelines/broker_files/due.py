@@ -1,8 +1,8 @@
-"""When an imported parked row is due: what the broker's queue entry says.
+"""When an imported parked row is due (docs/rocketmq/delay-retry-transaction.md 2.3).
 
-A row of the schedule topic: the delivery time in its consume queue entry; without one the store time plus its level's
-delay. A timed row: the slot after TIMER_OUT_MS, never early (docs/rocketmq/delay-retry-transaction.md 2.3). A half: its born
-time plus its immunity, else transactionTimeOut.
+A row of the schedule topic is due at the delivery time in its consume queue entry; without one, at the store time plus its
+level's delay. A timed row is due at the slot after TIMER_OUT_MS, never early. A half message is due at its born time plus
+its immunity, else plus transactionTimeOut.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from pipelines.rocketmq.queue_slots import whole_numbers
 from pipelines.rocketmq.times import LAST_MS
 
 Longs = npt.NDArray[np.int64]
-# Times, and whether the row has one.
+# (due times, epoch milliseconds; whether the row has one)
 Due = tuple[Longs, npt.NDArray[np.bool_]]
 
 
@@ -35,7 +35,7 @@ class Waits:
 
 
 class DueTimes:
-    """Due times of the rows of one task; the schedule topic's queue files stay open between its pieces."""
+    """Due times of the rows of one task; the lists of the schedule topic's queue files are kept between its pieces."""
 
     def __init__(self, directory: BrokerDirectory, waits: Waits) -> None:
         self._entries = QueueEntries(directory, SCHEDULE_TOPIC)
@@ -71,7 +71,7 @@ class DueTimes:
 
     def _timed(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
         slot = _number(properties, "TIMER_OUT_MS", -1)
-        # A broker's timer stops for ever at a row without its slot; it is never due here.
+        # A broker's timer stops for ever at a row without its slot (TIMER_OUT_MS); here such a row is never due.
         return _later(slot, self._waits.timer_precision_ms), slot >= 0
 
     def _half(self, fields: Fields, physical: Longs, rows: Longs, properties: pa.Array) -> Due:
@@ -82,12 +82,12 @@ class DueTimes:
 
 
 def _later(times: Longs, wait_ms: Longs | int) -> Longs:
-    """Times of a calendar, epoch milliseconds: a damaged record may say any; one before or after it is its first or last."""
+    """Times plus waits, epoch milliseconds, clipped to [0, LAST_MS]: a damaged record may have any time."""
     furthest = 2 * LAST_MS
     return np.clip(np.clip(times, -furthest, furthest) + np.clip(wait_ms, -furthest, furthest), 0, LAST_MS)
 
 
 def _number(properties: pa.Array, name: str, otherwise: int) -> Longs:
-    """A property that is a whole number; of several of this name the last one counts, as RocketMQ decodes them."""
+    """A property as a whole number, else `otherwise`; of several of this name the last counts, as RocketMQ decodes them."""
     pattern = f"(?s)^(?:.*\x02)?{name}\x01(?P<value>[^\x02]+)"
     return whole_numbers(pc.struct_field(pc.extract_regex(properties, pattern), "value"), otherwise)

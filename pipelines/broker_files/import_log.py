@@ -1,4 +1,4 @@
-"""Importing: a broker's state first, then its log, append by append, each going on where the log ends."""
+"""Plans of an import: a broker's state first, then its log, append by append, each from where the store's log ends."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -36,20 +36,19 @@ from schemas import (
     Table,
 )
 
-# One append: what a run that is killed does again at most, some fifteen seconds on two cores.
+# Bytes of one append: at most this much is repeated after a job run was killed, some fifteen seconds on two cores.
 APPEND_BYTES = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class BrokerStore:
-    """All that is imported of a broker: its recovered log and its config, which was read first.
+    """All that is imported of a broker: its recovered log and its config, which is read first.
 
-    A broker may go on meanwhile. What its config says of the log, offsets of groups and floors, must not be ahead of the
-    rows: what is ahead of them would never be delivered or consumed. Of a log that was cut it still is, and is set back
-    to the cut.
+    A broker may go on meanwhile. Offsets of groups and floors in its config must not be ahead of the log's rows: a row
+    that comes below them would never be delivered or consumed. Where recovery cuts the log they are set back to the cut.
 
-    heads  the store's log after appends that this run has checked or made, by their number; a number is never used
-           again, so what is known of it stays true
+    heads  the store's log head after each append that this job run has checked or made, by append number; a number is
+           never used again, so a head stays true
     """
 
     log: BrokerLog
@@ -62,7 +61,7 @@ class BrokerStore:
 
     @property
     def floors(self) -> dict[str, int]:
-        """Positions by follower, none after its queue's end."""
+        """Position by follower, none after its queue's end."""
         return {
             follower: self._within(floor_queue(follower), position)
             for follower, position in self.config.floors.items()
@@ -70,7 +69,7 @@ class BrokerStore:
 
     @property
     def consumer_offsets(self) -> dict[QueueOfGroup, int]:
-        """Next offsets by (group, topic, queue), none after its queue's end."""
+        """Next offset by (group, topic, queue), none after its queue's end."""
         return {
             (group, topic, queue_id): self._within((topic, queue_id), offset)
             for (group, topic, queue_id), offset in self.config.consumer_offsets.items()
@@ -85,9 +84,9 @@ def waits(settings: Settings) -> Waits:
 
 
 def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
-    """Topics, groups, subscriptions, floors and bounds of a broker: what must be there before rows, beside offsets.
+    """A plan for a broker's topics, groups, subscriptions, floors and bounds: all that rows need first, besides offsets.
 
-    What is known here and not to the broker stays. Nothing changed: an empty plan.
+    What the store has and the broker has not stays. The plan is empty when nothing changes.
     """
     checked_head(at, broker)
     config = broker.config
@@ -110,10 +109,10 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
 
 
 def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
-    """The next rows of the broker's log as one append, and behind them the bounds as of it.
+    """A plan for the next rows of the broker's log as one append, followed by the bounds as of it.
 
-    result: `to_offset`, how far the log is read; `segments`, the start offsets of those with rows; `head`, the log's head
-    once the plan is written.
+    The plan's result: `to_offset`, up to which the log is read; `segments`, the start offsets of those with rows; `head`,
+    the log head after the plan is written.
     """
     log, head = broker.log, checked_head(at, broker)
     following = log.next_rows(head.next_offset, append_bytes)
@@ -137,7 +136,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
 def read_rows(
     spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits
 ) -> DataFrame:
-    """One row per record, with the columns of the commit log that the record decides; a task a piece.
+    """One row per record, with the columns of `commitlog` that the record decides; a task for each split.
 
     Needs the data source `rocketmq_store` in the session. Columns that are the same for a whole append are null.
     """
@@ -152,7 +151,7 @@ def read_rows(
 
 
 def _plan_end(at: Snapshot, head: LogHead, log: BrokerLog) -> Plan:
-    """No rows are left. The end of the log may still lie behind the last row: a blank, or a run that was cut short."""
+    """A plan for when no rows are left: the log's end may still be after the last row, by a blank or an interrupted run."""
     at_end = replace(
         _with_queues(head, _broker_queues(log)), next_offset=max(head.next_offset, log.end.offset)
     )
@@ -166,7 +165,7 @@ def _broker_queues(log: BrokerLog) -> list[tuple[str, int, int, int]]:
 
 
 def _with_queues(head: LogHead, queues: Iterable[tuple[str, int, int, int]]) -> LogHead:
-    """A head that covers these queues too: (topic, queue_id, first offset, next offset); a known first one stays."""
+    """A head that also covers these queues: (topic, queue_id, first offset, next offset); a known first offset stays."""
     least, following = dict(head.min_queue_offsets), dict(head.next_queue_offsets)
     for topic, queue_id, first, next_offset in queues:
         name = (topic, queue_id)
@@ -176,7 +175,7 @@ def _with_queues(head: LogHead, queues: Iterable[tuple[str, int, int, int]]) -> 
 
 
 def checked_head(at: Snapshot, broker: BrokerStore) -> LogHead:
-    """The head of a log that this broker's goes on with. Raises BadInput where it is another's, or was written to."""
+    """The store's log head, where the broker's log continues the store's. Raises BadInput as check_goes_on does."""
     append_seq = at.number(COMMITLOG)
     if append_seq not in broker.heads:
         head = read_head(at) if append_seq >= 0 else first_head(broker.log)
@@ -186,13 +185,13 @@ def checked_head(at: Snapshot, broker: BrokerStore) -> LogHead:
 
 
 def first_head(log: BrokerLog) -> LogHead:
-    """The head before any row: the log's start, queues without rows, and where the others begin."""
+    """The head before any row: the log's start, where queues with rows begin, and where empty queues end."""
     return LogHead(
         append_seq=-1,
         min_offset=log.start_offset,
         next_offset=log.start_offset,
         last_store_timestamp=0,
-        # A queue with rows to come starts where they do; it grows as they arrive.
+        # A queue with rows to come starts at the first of them; its next offset grows as they are appended.
         next_queue_offsets={
             (queue.topic, queue.queue_id): queue.next_offset if queue.is_empty else queue.min_offset
             for queue in log.queues
@@ -206,7 +205,7 @@ def import_next(
     broker: BrokerStore,
     append_bytes: int = APPEND_BYTES,
 ) -> Committed:
-    """Commit the next append, and remember the head it leaves: the next plan need not look for it."""
+    """The next append, committed. Its head is kept in `broker.heads`, so that the next plan need not read it."""
     appended = commit(lambda at: plan_import(at, broker, append_bytes))
     head: LogHead = appended.result["head"]
     broker.heads[head.append_seq] = head
@@ -214,7 +213,7 @@ def import_next(
 
 
 def _last_append(at: Snapshot, head: LogHead) -> int:
-    """The last append whose rows are in the log; -1 where none is. A cut took away the one before it."""
+    """The number of the last append whose rows are in the log; -1 without one. A cut took away the append before it."""
     cuts, append_seq = {row.append_seq for row in at.rows(CUTS)}, head.append_seq
     while append_seq in cuts:
         append_seq -= 2
@@ -222,7 +221,7 @@ def _last_append(at: Snapshot, head: LogHead) -> int:
 
 
 def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
-    """A log is gone on with only where this broker's rows end. Raises BadInput where it is another's, or was written to."""
+    """Raises BadInput where the store's log does not end with this broker's rows: it is another's, or was written to."""
     settings = at.store.settings
     if log.segments and settings.segment_bytes != log.segment_bytes:
         raise BadInput(
@@ -272,7 +271,7 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
 
 
 def _merged(at: Snapshot, table: Table, rows: Iterable[Mapping[str, Any]]) -> tuple[Write, ...]:
-    """The table with these rows in the place of those with the same key; nothing when it holds them already."""
+    """Writes that make these rows replace those with the same key; none when the table has them already."""
 
     def by_key(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, ...], Mapping[str, Any]]:
         return {tuple(row[name] for name in table.key): row for row in rows}
@@ -282,10 +281,10 @@ def _merged(at: Snapshot, table: Table, rows: Iterable[Mapping[str, Any]]) -> tu
 
 
 def groups_further_on(at: Snapshot, offsets: Mapping[QueueOfGroup, int]) -> dict[str, dict[Queue, int]]:
-    """The broker's offsets of the groups that have come further there than here, or that are new; queue offsets by group."""
+    """Group -> queue offsets from the broker, where they are after the store's or the store has none."""
     known = {}
     if offsets and not at.is_empty(CONSUMER_OFFSETS):
-        # A row a group and queue, as in the broker's own file.
+        # Collects one row a group and queue, as many as the broker's own file has.
         rows = at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "").collect()
         known = {(row.group, row.topic, row.queue_id): row for row in rows}
     found: dict[str, dict[Queue, int]] = {}
@@ -297,6 +296,6 @@ def groups_further_on(at: Snapshot, offsets: Mapping[QueueOfGroup, int]) -> dict
 
 
 def _first_bounds(at: Snapshot, log: BrokerLog) -> tuple[Write, ...]:
-    """Bounds before the first row; later ones come with the appends."""
+    """The write of queue_bounds before the first row; appends write later ones."""
     is_first = at.number(COMMITLOG) < 0 and log.segments and at.number(QUEUE_BOUNDS) < 0
     return (bounds_write(at, first_head(log)),) if is_first else ()

@@ -1,4 +1,4 @@
-"""What an import leaves out, steps over or sets back, in sentences for the operator."""
+"""Sentences for the operator about what an import leaves out, skips or sets back."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,12 +7,12 @@ from pipelines.broker_files.import_log import BrokerStore
 from pipelines.rocketmq.names import LIGHT_PREFIX, is_system_topic, topic_name_complaint
 from pipelines.rocketmq.settings import Settings
 
-# Of damaged parts, of offsets that are set back, and of names that are refused.
+# Sentences of one kind at most: damaged parts, offsets that are set back, names that are refused.
 LISTED = 20
 
 
 def damage_stepped_over(log: BrokerLog) -> Iterator[str]:
-    """Parts of the log without a record, and records that are not as they were written."""
+    """Sentences about parts of the log without a record, and about records that are not as they were written."""
     damaged = log.damage()
     for damage in damaged[:LISTED]:
         hold = "hold no record" if damage.parts == 1 else f"have {damage.parts} parts that hold no record"
@@ -36,7 +36,7 @@ def damage_stepped_over(log: BrokerLog) -> Iterator[str]:
 
 
 def offsets_set_back(broker: BrokerStore) -> Iterator[str]:
-    """Groups' offsets after the end of their queue."""
+    """Sentences about groups' offsets that are after the end of their queue."""
     ahead = [
         (*queue, offset, broker.consumer_offsets[queue])
         for queue, offset in sorted(broker.config.consumer_offsets.items())
@@ -49,7 +49,7 @@ def offsets_set_back(broker: BrokerStore) -> Iterator[str]:
 
 
 def names_refused(complaints: Sequence[str], consequence: str) -> Iterator[str]:
-    """Each complaint about a name, with what follows from it; the rest after LISTED as a number."""
+    """Each complaint about a name with its consequence; those after the first LISTED as a number."""
     for complaint in complaints[:LISTED]:
         yield f"{complaint}; {consequence}"
     if len(complaints) > LISTED:
@@ -57,7 +57,7 @@ def names_refused(complaints: Sequence[str], consequence: str) -> Iterator[str]:
 
 
 def topic_complaints(log: BrokerLog, settings: Settings, known: Sequence[str]) -> list[str]:
-    """Why topics that records name cannot be topics, except complaints that are known of the config."""
+    """Complaints about topic names in records, without those that are `known` from the config."""
     names = {topic for topic, _ in log.queue_ends() if not is_system_topic(topic, settings)}
     complaints = [topic_name_complaint(name) for name in sorted(names) if not name.startswith(LIGHT_PREFIX)]
     return [complaint for complaint in complaints if complaint is not None and complaint not in known]

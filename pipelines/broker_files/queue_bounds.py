@@ -14,18 +14,18 @@ from pipelines.broker_files.queue_files import CONSUME_QUEUE, UNIT_BYTES, file_u
 from pipelines.rocketmq.settings import INT_MAX
 
 _QUEUE = re.compile(r"[0-9]{1,10}")
-# A broker looks at the last files of a queue only when it starts.
+# A broker that starts reads at most this many of a queue's last files.
 RECOVERED_FILES = 3
 UNITS_AT_ONCE = 64 * 1024
-# Below this many queues the driver reads them itself: a job costs more.
+# At most this many queues are read on the driver: a Spark job would cost more.
 QUEUES_ON_THE_DRIVER = 64
 
 
 @dataclass(frozen=True)
 class QueueBounds:
-    """A queue's entries as a restarted broker sees them.
+    """The bounds of a queue's entries as a restarted broker has them.
 
-    min_offset, next_offset  of the queue
+    min_offset, next_offset  queue offsets: [min_offset, next_offset)
     last_end                 physical offset at which the row of its last entry ends; -1 without entries
     """
 
@@ -41,7 +41,7 @@ class QueueBounds:
 
 
 def queue_names(directory: BrokerDirectory) -> list[tuple[str, int]]:
-    """Topic and number of every queue that has a directory."""
+    """(topic, queue_id) of every queue that has a directory."""
     return [
         (topic.name, int(queue.name))
         for topic in directory.entries(CONSUME_QUEUE)
@@ -58,11 +58,11 @@ def read_queue_bounds(
     log_start: int,
     log_end: int | None,
 ) -> list[QueueBounds]:
-    """Bounds of queues, entries of rows at or behind `log_end` cut off; a few numbers a queue."""
+    """Bounds of queues, a few numbers each; entries of rows at or after `log_end` do not count."""
     if len(queues) <= QUEUES_ON_THE_DRIVER:
         return [_bounds(directory, topic, queue_id, log_start, log_end) for topic, queue_id in queues]
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read_bounds(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             found = [
                 _bounds(directory, topic, queue_id, log_start, log_end)
@@ -77,9 +77,9 @@ def read_queue_bounds(
             )
 
     rows = spark.range(len(queues)).mapInArrow(
-        look, "topic string, queue_id int, min_offset long, next_offset long, last_end long"
+        read_bounds, "topic string, queue_id int, min_offset long, next_offset long, last_end long"
     )
-    # A row a queue.
+    # Collects one row a queue.
     return [QueueBounds(*row) for row in rows.collect()]
 
 
@@ -110,12 +110,12 @@ def _bounds(
         return QueueBounds(topic, queue_id, next_offset, next_offset, last_end)
     in_first = units if last_file == 0 else files[0].size_bytes // UNIT_BYTES
     with directory.open(f"{path}/{files[0].name}") as file:
-        skipped = _first_at_or_behind(file, in_first, log_start)
+        skipped = _first_at_or_after(file, in_first, log_start)
     return QueueBounds(topic, queue_id, first_unit + skipped, next_offset, last_end)
 
 
 def _last_written(directory: BrokerDirectory, path: str, files: list[FileEntry]) -> tuple[int, int]:
-    """Index of the last file with entries, and how many it has: those before the first that is none."""
+    """(index of the last file with entries, number of its entries): those before the first unit that is not a valid one."""
     for index in range(max(len(files) - RECOVERED_FILES, 0), len(files)):
         units = files[index].size_bytes // UNIT_BYTES
         with directory.open(f"{path}/{files[index].name}") as file:
@@ -136,7 +136,7 @@ def _is_entry(units: npt.NDArray) -> npt.NDArray[np.bool_]:
 
 
 def _before(directory: BrokerDirectory, path: str, units: int, log_end: int) -> int:
-    """How many entries of a file come before the first whose row starts at or behind the log's end."""
+    """The number of a file's entries before the first whose row starts at or after the log's end."""
     with directory.open(path) as file:
         for from_unit in range(0, units, UNITS_AT_ONCE):
             found = file_units(file, from_unit, min(UNITS_AT_ONCE, units - from_unit))
@@ -146,8 +146,8 @@ def _before(directory: BrokerDirectory, path: str, units: int, log_end: int) -> 
     return units
 
 
-def _first_at_or_behind(file: pa.NativeFile, units: int, log_start: int) -> int:
-    """Entries of a first file that point before the log's start, by halving; they are in the order of the log."""
+def _first_at_or_after(file: pa.NativeFile, units: int, log_start: int) -> int:
+    """The number of a first file's entries that point before the log's start, by bisection: entries are in log order."""
     least, most = 0, units - 1
     while least < most:
         middle = (least + most) // 2

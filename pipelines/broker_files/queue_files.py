@@ -1,4 +1,4 @@
-"""Consume queue files of a broker: units of 20 bytes (docs/rocketmq/store.md 4.1)."""
+"""Consume queue files of a broker: entries are units of 20 bytes (docs/rocketmq/store.md 4.1)."""
 
 import re
 
@@ -12,14 +12,14 @@ CONSUME_QUEUE = "consumequeue"
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 UNIT_BYTES = UNIT.itemsize
 _NAME = re.compile(r"[0-9]{20}")
-# A tags code below this is an address in a consumequeue_ext file (4.5).
+# A tags code below this value is an address in a consumequeue_ext file (4.5).
 EXT_ADDRESS_BELOW = -2_147_483_648
 
 Longs = npt.NDArray[np.int64]
 
 
 def read_units(directory: BrokerDirectory, path: str, from_unit: int, count: int) -> npt.NDArray:
-    """Units of one queue file from its `from_unit`-th on; fewer where the file ends."""
+    """At most `count` units of one queue file from its `from_unit`-th on; fewer where the file ends."""
     with directory.open(path) as file:
         return file_units(file, from_unit, count)
 
@@ -32,7 +32,7 @@ def file_units(file: object, from_unit: int, count: int) -> npt.NDArray:
 
 
 def queue_files(directory: BrokerDirectory, path: str) -> list[FileEntry]:
-    """The files of a queue, each named by the byte at which it starts; what is called otherwise is none."""
+    """The files of a queue, each named by the byte at which it starts; files with other names are left out."""
     return [
         file
         for file in directory.entries(path)
@@ -43,7 +43,7 @@ def queue_files(directory: BrokerDirectory, path: str) -> list[FileEntry]:
 
 
 class QueueEntries:
-    """Entries of one topic's queues by their queue offset."""
+    """Reads entries of one topic's queues by queue offset."""
 
     def __init__(self, directory: BrokerDirectory, topic: str) -> None:
         self._directory = directory
@@ -53,7 +53,7 @@ class QueueEntries:
     def tags_codes(
         self, queue_id: Longs, queue_offset: Longs, physical_offset: Longs, size_bytes: Longs
     ) -> tuple[Longs, npt.NDArray[np.bool_]]:
-        """The tags code of each row's entry, and whether there is an entry that points at the row."""
+        """(the tags code of each row's entry, whether the entry exists and points at the row)."""
         tags_code = np.zeros(len(queue_id), np.int64)
         is_there = np.zeros(len(queue_id), bool)
         for queue in np.unique(queue_id):

@@ -1,7 +1,7 @@
 """Records of a commit log segment: where each one starts, whether it is whole, and its fields as columns.
 
-The layout is docs/rocketmq/store.md 1.2. A piece of a file is looked at as a whole: only the walk from record to record
-is a loop, the fields are gathered from all its records at once.
+The layout is docs/rocketmq/store.md 1.2. A piece is the bytes of a segment that are in memory at once. Only the walk from
+record to record is a loop; each field is gathered from all records of a piece at once.
 """
 
 import struct
@@ -20,13 +20,13 @@ MESSAGE_V2 = 0xDAA320AB
 MESSAGE_MAGICS = (MESSAGE_V1, MESSAGE_V2)
 BLANK = 0xCBD43194
 
-# Fixed fields, and the lengths of body, topic and properties, of a V1 record with IPv4 hosts.
+# Bytes of the fixed fields, and of the lengths of body, topic and properties, in a V1 record with IPv4 hosts.
 LEAST_RECORD_BYTES = FIXED_BYTES
 PHYSICAL_OFFSET_AT = 28
 BODY_LENGTH_AT = 84
 BORN_HOST_AT = 48
 CRC_BITS = 0x7FFF_FFFF
-# The tail `__CRC32#` 0x01, ten digits, 0x02 that enabledAppendPropCRC adds (1.7).
+# enabledAppendPropCRC adds this name, ten digits and 0x02 to a record's end (1.7); 20 bytes in all.
 PROPERTY_CRC_NAME = b"__CRC32#\x01"
 PROPERTY_CRC_TAIL_BYTES = 20
 
@@ -37,11 +37,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Walked:
-    """A walk along the chain of records in a piece of a file.
+    """The result of a walk along the chain of records in a piece.
 
-    starts     where each record starts in the piece
-    next_at    where the walk ended: the first position that is not a whole record of the piece
-    stopped    `more`: a record goes on behind the piece; `blank`: the segment's end; `broken`: not a record
+    starts     positions in the piece where its whole records start
+    next_at    position where the walk ended: the first after the last whole record
+    stopped    `more`: a record goes on after the piece; `blank`: the segment's end; `broken`: not a record
     reason     what was found where the chain is broken
     """
 
@@ -52,7 +52,7 @@ class Walked:
 
 
 def walk(piece: memoryview, first_at: int, left_in_file: int) -> Walked:
-    """Follow the records' lengths through `piece`; `left_in_file` bytes of the file begin with the piece."""
+    """Walk from record to record by their lengths; `left_in_file` is the file's bytes from the start of `piece` on."""
     at, length = first_at, len(piece)
     starts: list[int] = []
     size_and_magic = _SIZE_AND_MAGIC.unpack_from
@@ -83,9 +83,9 @@ def _wrong_length(size: int, left: int) -> str:
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of records that lie in one piece of a file, one array a field; positions are in the piece.
+    """The fields of the records in one piece, one array a field; positions are in the piece.
 
-    is_whole  whether the record's parts add up to its length: of others only `starts` and `sizes` mean anything
+    is_whole  whether the record's parts add up to its length: of a record that is not, only `starts` and `sizes` are valid
     """
 
     piece: memoryview
@@ -112,7 +112,7 @@ class Fields:
 
 
 def read_fields(piece: memoryview, starts: Ints) -> Fields:
-    """Gather the fields of the records that start at `starts`, each wholly inside the piece by its own length."""
+    """The fields of the records that start at `starts`; each is wholly inside the piece by its own length."""
     ints, longs, bytes_, shorts = (_anywhere(piece, kind) for kind in (">i4", ">i8", "i1", ">i2"))
     sizes = ints(starts)
     ends = starts + sizes
@@ -121,7 +121,7 @@ def read_fields(piece: memoryview, starts: Ints) -> Fields:
     born_extra = np.where(sys_flag & BORN_HOST_IPV6, IPV6_EXTRA_BYTES, 0)
     both_extra = born_extra + np.where(sys_flag & STORE_HOST_IPV6, IPV6_EXTRA_BYTES, 0)
 
-    # A length below zero counts as none, as in RocketMQ; one that leads out of the record makes it broken.
+    # A length below zero counts as 0, as in RocketMQ; with one that leads out of the record the record is broken.
     body_at = starts + both_extra + BODY_LENGTH_AT + 4
     body_end = body_at + np.maximum(ints(body_at - 4), 0)
     is_whole = body_end < ends
@@ -157,7 +157,7 @@ def read_fields(piece: memoryview, starts: Ints) -> Fields:
 
 
 class _anywhere:
-    """Numbers of one kind at any position of a piece, aligned or not; positions behind its end read its last bytes."""
+    """Reads numbers of one dtype at any positions of a piece, aligned or not; those after its end read its last bytes."""
 
     def __init__(self, piece: memoryview, kind: str) -> None:
         dtype = np.dtype(kind)
@@ -171,7 +171,7 @@ class _anywhere:
 def wrong_crc(fields: Fields, by_property: bool) -> int:
     """Index of the first record whose CRC does not match; the number of records when all do.
 
-    by_property  compare the CRC of the whole record in its properties (forceVerifyPropCRC); without, the body's
+    by_property  compare the CRC in the properties, of the whole record (forceVerifyPropCRC); False: the body's
     """
     if by_property:
         wrong = (index for index in range(len(fields.starts)) if not _property_crc_matches(fields, index))
@@ -198,7 +198,7 @@ def _property_crc_matches(fields: Fields, index: int) -> bool:
 
 
 def located_records(piece: memoryview, piece_offset: int) -> Ints:
-    """Where whole records start in `piece` that say themselves that they lie there, in order.
+    """Positions in `piece`, ascending, where whole records start whose own physical offset is where they lie.
 
     piece_offset  physical offset of the piece's first byte
     """
@@ -214,10 +214,10 @@ def located_records(piece: memoryview, piece_offset: int) -> Ints:
 
 
 def ends_in_zero(fields: Fields) -> npt.NDArray[np.bool_]:
-    """Which whole records end in a byte 0 of their properties, or of their topic where they have none.
+    """Whether each whole record ends in a byte 0 of its properties, or of its topic where it has none.
 
-    A broker never writes one: the end of the record had not reached the disk when it went down. Its own recovery takes
-    such a record, since its lengths add up and a CRC is of the body alone.
+    A broker never writes that: the record's end had not reached the disk when the broker went down. Its own recovery
+    keeps such a record, since its lengths add up and the CRC is of the body alone.
     """
     has_properties = fields.properties_end > fields.properties_at
     ends = np.where(has_properties, fields.properties_end, fields.topic_end)
@@ -239,10 +239,10 @@ def properties(fields: Fields) -> pa.Array:
 
 
 def _parts(fields: Fields, first: int) -> pa.Array:
-    """Every sixth part of the piece from the `first` on.
+    """One part of each record, binary: 0 the body, 2 the topic, 4 the properties.
 
-    The piece itself serves as one long binary array whose elements are body, gap, topic, gap, properties, gap, …; taking
-    some of them copies their bytes without a loop over records here.
+    The piece itself is the data of one long binary array whose elements are body, gap, topic, gap, properties, gap, …;
+    Arrow's take of every sixth, from `first` on, copies their bytes without a loop over records here.
     """
     count = len(fields.starts)
     borders = np.empty((count, 6), np.int32)

@@ -1,7 +1,7 @@
-"""Where a broker's log ends: what its own recovery would find at the next start (docs/rocketmq/store.md 3.5).
+"""Where a broker's log ends, as its own recovery would decide at the next start (docs/rocketmq/store.md 3.5).
 
-Recovery starts at a segment that is known to be sound up to its first record, and follows the records with their CRCs to
-the first that is not whole. What lies before that segment is taken as it is, damage included.
+Recovery starts at a segment up to whose first record the log is known to be sound, and follows the records and their CRCs
+to the first that is not whole. The log before that segment is kept as it is, damage included.
 """
 
 import struct
@@ -15,13 +15,16 @@ from pipelines.broker_files.survey import Survey
 
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
-# The checkpoint may be this much ahead of what reached the disk.
+# The checkpoint may be this many milliseconds ahead of what reached the disk.
 CHECKPOINT_SLACK_MS = 3_000
 
 
 @dataclass(frozen=True)
 class RecoveryRules:
-    """Settings of the broker that decide how it recovers."""
+    """Settings of the broker that decide how it recovers.
+
+    index_is_safe  whether recovery also waits for the index (messageIndexSafe)
+    """
 
     checks: Checks
     index_is_safe: bool
@@ -37,7 +40,7 @@ class RecoveryRules:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Store times up to which log, queues and index had reached the disk; zeros where there is no checkpoint."""
+    """Store times, epoch milliseconds, up to which log, queues and index had reached the disk; 0 without a checkpoint."""
 
     log_ms: int = 0
     queues_ms: int = 0
@@ -83,7 +86,7 @@ class _FirstRecord:
 
 def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) -> _FirstRecord | None:
     with directory.open(segment.path) as file:
-        # One byte as the limit: the chain ends behind its first record.
+        # One byte as the limit: the chain ends after its first record.
         chain = RecordChain(
             file, segment.start_offset, 0, 1, segment.size_bytes, checks=checks, piece_bytes=64 * 1024
         )
@@ -94,7 +97,7 @@ def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) 
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The end of a recovered log: `cut_reason` is None where nothing but zeros follows."""
+    """The end of a recovered log, a physical offset; `cut_reason` is None where only zeros follow."""
 
     offset: int
     cut_reason: str | None = None
@@ -107,18 +110,18 @@ class LogEnd:
 def log_end(surveys: Sequence[Survey]) -> LogEnd:
     """The end of the log from the surveys of the recovered segments, in order."""
     for index, survey in enumerate(surveys):
-        behind = surveys[index + 1 :]
-        if survey.stopped == "blank" and behind:
+        later_surveys = surveys[index + 1 :]
+        if survey.stopped == "blank" and later_surveys:
             continue
-        lost = sum(later.records for later in behind)
+        lost = sum(later.records for later in later_surveys)
         is_unwritten = survey.stopped == "blank" or survey.rest_is_zero
         if is_unwritten and all(
-            later.stopped == "broken" and later.rest_is_zero and not later.records for later in behind
+            later.stopped == "broken" and later.rest_is_zero and not later.records for later in later_surveys
         ):
-            # A blank that closes the last file is not part of the log either: a broker that starts writes over it.
+            # A blank that closes the last file is not part of the log: a broker that starts writes over it.
             return LogEnd(survey.end_offset)
         reason = survey.reason or "the segment is full and is not closed by a blank"
         if lost:
-            reason += f"; {lost} whole records in later segments lie behind it"
+            reason += f"; {lost} whole records in later segments follow it"
         return LogEnd(survey.end_offset, reason)
-    raise ValueError("a log without segments has no end to look for")
+    raise ValueError("a log without segments has no end")

@@ -1,4 +1,4 @@
-"""Rows of the commit log from pieces of segment files, parsed on the executors."""
+"""Rows of the commit log from splits of segment files, parsed on the executors."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from pipelines.errors import StoreError
 
 @dataclass(frozen=True)
 class Piece(InputPartition):
-    """A task's share: records of one segment that start in [from_offset, to_offset), the first at `from_offset`.
+    """A split: records of one segment that start in [from_offset, to_offset), the first at `from_offset`; one task reads it.
 
-    skip_damage  step over what is not a record; without, the piece is known to be sound and must be
-    is_surveyed  records are known to reach up to `to_offset` and must; without, the piece ends where they do
+    skip_damage  skip what is not a record; False: the split was found sound, and must still be
+    is_surveyed  records were found up to `to_offset`, and must still be there; False: the split ends where they end
     """
 
     segment: Segment
@@ -29,7 +29,7 @@ class Piece(InputPartition):
 
 
 def piece_rows(directory: BrokerDirectory, piece: Piece, columns: LogColumns) -> Iterator[pa.RecordBatch]:
-    """A row a record, a few megabytes of the segment at a time. Raises StoreError where the piece is not as surveyed."""
+    """One row per record, a batch for a few megabytes. Raises StoreError where the split is not as it was surveyed."""
     segment = piece.segment
     with directory.open(segment.path) as file:
         chain = RecordChain(

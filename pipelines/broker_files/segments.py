@@ -27,15 +27,15 @@ class Segment:
 
 
 def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[list[Segment], int]:
-    """The log's files in order and the size they all have.
+    """(the log's files in order, the size in bytes that each has).
 
-    conf  the broker's settings; without mappedFileSizeCommitLog the size is seen from the files
+    conf  the broker's settings; without mappedFileSizeCommitLog the size is that of the files
 
-    Raises BadInput where a broker would not start: a file of another length, a missing one, a name that is no offset.
+    Raises BadInput where a broker would not start: a file of another length, a missing one, a name that is not an offset.
     """
     files = _log_files(directory)
     if files and files[-1].size_bytes == 0:
-        files.pop()  # made but never filled; a broker deletes it
+        files.pop()  # created but never filled; a broker deletes it
     segment_bytes = _segment_bytes(files, conf)
     for file in files:
         if file.size_bytes != segment_bytes:
@@ -103,6 +103,6 @@ def _segment_bytes(files: list[FileEntry], conf: Mapping[str, str]) -> int:
             raise BadInput(f'setting mappedFileSizeCommitLog is "{given}"; expected {expected}') from None
     if not files:
         return int(SETTINGS["mappedFileSizeCommitLog"].default)
-    # One wrong file among others is to be named as such, whichever it is.
+    # The most frequent size, so that the error names a single wrong file, whichever it is.
     sizes = [file.size_bytes for file in files]
     return max(sorted(set(sizes)), key=sizes.count)

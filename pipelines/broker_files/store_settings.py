@@ -1,4 +1,4 @@
-"""Settings of the store that is made from a broker: its broker.conf, and sizes that can be seen from its files."""
+"""Settings of a store that is made from a broker: those of broker.conf, and the sizes of its files."""
 
 from collections.abc import Mapping
 
@@ -11,9 +11,9 @@ from pipelines.rocketmq.settings import Settings
 
 
 def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str, str]:
-    """Settings for a store that is made (make_store): those of `conf`, and file sizes where it does not say them.
+    """Settings for a new store (make_store): those of `conf`, and file sizes where it does not have them.
 
-    Raises BadInput for a setting that is not known or is not what the files show.
+    Raises BadInput for a setting that is unknown, or a size that is not that of the files.
     """
     settings = dict(conf)
     checked = Settings.of(conf)
@@ -34,7 +34,7 @@ def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str
 
 
 def _queue_file_bytes(directory: BrokerDirectory) -> int | None:
-    """Size of the first queue file that has one."""
+    """Bytes of the first queue file that is not empty; None without one."""
     for topic, queue_id in queue_names(directory):
         for file in queue_files(directory, f"{CONSUME_QUEUE}/{topic}/{queue_id}"):
             if file.size_bytes:

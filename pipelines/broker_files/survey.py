@@ -1,4 +1,4 @@
-"""A first look at segments, on the executors: how far the chain of records goes and where it may be cut into pieces."""
+"""Surveys of segments, on the executors: how far the chain of records goes, and where it may be cut into splits."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,20 +20,20 @@ from pipelines.rocketmq.times import LAST_MS
 
 @dataclass(frozen=True)
 class Survey:
-    """What a segment holds, by a walk through it that copies nothing.
+    """What a segment holds, found by a walk that copies nothing. Offsets are physical.
 
     from_offset    where the walk began
     end_offset     where the last whole record ends; where the blank lies, if `stopped` is `blank`
     stopped        `end`, `blank` or `broken`, as RecordChain has it
-    reason         why it is broken there
-    rest_is_zero   whether nothing was ever written behind a broken end
+    reason         why the chain is broken there
+    rest_is_zero   whether nothing was ever written after a broken end
     records        number of whole records
-    displaced      records that say another physical offset than where they lie
-    torn           how many records end in zeros, and where the first of them lies
-    borders        offsets at which a piece may start: the first record and then one every few megabytes
-    skipped        damage that was stepped over: (from, to, reason), offsets
+    displaced      number of records whose own physical offset is not where they lie
+    torn           number of records that end in zeros; `first_torn` is where the first of them lies
+    borders        offsets at which a split may start: the first record, then one every `border_bytes`
+    skipped        damage that was skipped; here from_at and to_at are physical offsets
     queues         (topic, queue_id, first, next) queue offsets of its records
-    last_store_timestamp  the greatest, epoch milliseconds; 0 without records
+    last_store_timestamp  the greatest store timestamp, epoch milliseconds; 0 without records
     """
 
     start_offset: int
@@ -61,7 +61,7 @@ class Survey:
 
 @dataclass(frozen=True)
 class SurveyTask:
-    """One segment to look at from `from_offset` on, up to its end or `to_offset`."""
+    """One segment to survey, from `from_offset` up to `to_offset` or its end."""
 
     segment: Segment
     from_offset: int
@@ -74,19 +74,19 @@ class SurveyTask:
 def survey_segments(
     spark: SparkSession, directory: BrokerDirectory, tasks: Sequence[SurveyTask]
 ) -> list[Survey]:
-    """Look at segments side by side, a task each. The answers, a few numbers a segment, come to the driver."""
+    """Surveys of segments, made in parallel, a task each; they come to the driver as a few numbers a segment."""
     if not tasks:
         return []
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def survey_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 text = json.dumps(asdict(survey(directory, tasks[number])))
                 yield pa.RecordBatch.from_pydict({"number": [number], "survey": [text]})
 
     numbers = spark.range(0, len(tasks), 1, len(tasks))
-    # A row a segment.
-    found = numbers.mapInArrow(look, "number long, survey string").collect()
+    # Collects one row a segment.
+    found = numbers.mapInArrow(survey_tasks, "number long, survey string").collect()
     return [Survey.of_json(row.survey) for row in sorted(found, key=lambda row: row.number)]
 
 
@@ -142,23 +142,23 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
 
 
 def queue_places(fields: Fields) -> pa.Table:
-    """First and next queue offset of each queue that records of a piece lie in.
+    """First and next queue offset of each queue in which records of a piece lie: `topic`, `queue_id`, `first`, `next`.
 
-    As the head has them of rows of the log (rocketmq/queue_slots.py).
+    The log head has the same of rows of the log (rocketmq/queue_slots.py).
     """
     has_queue_slot = records_with_queue_slot(
         fields.sys_flag, fields.queue_offset, fields.topic_end - fields.topic_at
     )
-    places = np.ones(len(fields.starts), np.int64)
+    slots = np.ones(len(fields.starts), np.int64)
     batches = np.flatnonzero(fields.sys_flag & INNER_BATCH)
     if len(batches):
-        places[batches] = slots_of_batches(properties(fields).take(pa.array(batches)))
+        slots[batches] = slots_of_batches(properties(fields).take(pa.array(batches)))
     table = pa.table(
         {
             "topic": text(topics(fields)),
             "queue_id": fields.queue_id,
             "first": fields.queue_offset,
-            "next": fields.queue_offset + places,
+            "next": fields.queue_offset + slots,
         }
     )
     return _by_queue(table if has_queue_slot.all() else table.filter(pa.array(has_queue_slot)))

@@ -150,7 +150,7 @@ def test_damage_behind_which_segments_lie_says_what_is_lost(spark: SparkSession,
     log = broker.with_queue().aborted(checkpoint_ms=STORED + 12_000 + 3_000).log(spark)
     assert log.segments[log.recovered_from].start_offset == 3 * SEGMENT_BYTES
     assert ends(log) == (thirteenth.physical_offset, thirteenth.physical_offset)
-    assert log.end.cut_reason == "its CRC does not match; 4 whole records in later segments lie behind it"
+    assert log.end.cut_reason == "its CRC does not match; 4 whole records in later segments follow it"
     assert log.queues[0].next_offset == 13
     assert log.queues_end == thirteenth.physical_offset
 
