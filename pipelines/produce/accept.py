@@ -204,8 +204,7 @@ def _level_list_text(levels: Column, type_name: str) -> Column:
 
 
 def _shard(key: Column, type_name: str) -> tuple[Column, Column]:
-    """(Java's hashCode of the key, int; a sentence where it has none). The key is a string or a whole number
-    (consume-filter-ha.md 1.4)."""
+    """(Java's hashCode of the key, int; a sentence where it has no such hash), consume-filter-ha.md 1.4."""
     expected = F.when(key.isNotNull(), F.lit("sharding_key: expected a string or a whole number"))
     if type_name in ("int", "bigint", "smallint", "tinyint"):
         return _integer_hash(key.cast("long")), F.lit(None).cast("string")

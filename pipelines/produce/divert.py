@@ -55,8 +55,8 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
     adds   `parked_topic` (string), `parked_queue` (int); `due_at_ms` (long, epoch milliseconds), or `due_after_ms` (long,
            milliseconds after its append); `diverting_pairs` (string): properties it gains besides REAL_QID and
            __transactionId__; `is_half` (boolean); `level_list` (array<int>), `list_seconds` (int);
-           `requested_level` (int), `requested_time` (long, epoch milliseconds); removes from `stored_properties` those
-           that parking replaces
+           `requested_level` (int), `requested_time` (long, epoch milliseconds)
+    drops  from `stored_properties` what these replace
     """
     requested = _Requested(source, settings, now_ms)
     levels = settings.delay_levels_ms
