@@ -65,7 +65,7 @@ def parse_fastjson(text: str) -> Any:
     return json.loads(_STRING_OR_NUMBER_KEY.sub(quoted, text))
 
 
-# Types of a subscription's expression that are imported: they are data, not code.
+# Types of a subscription's expression that a broker writes, and that are data, not code.
 EXPRESSION_TYPES = ("TAG", "SQL92")
 
 
@@ -90,8 +90,8 @@ class BrokerConfig:
 
         It has no subscriptions of other types than EXPRESSION_TYPES either: see `refused_subscriptions`.
 
-        Two kinds of names are not checked: topics that a broker makes for itself, named after its host or cluster, without
-        its validator; and light queues, which have any name.
+        Not checked are topics that a broker makes for itself, named after its host or cluster, and light queues, which have
+        any name.
         """
 
         def topic_complaint(name: str) -> str | None:

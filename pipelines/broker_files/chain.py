@@ -44,9 +44,9 @@ class Skipped:
 class RecordChain:
     """The records of one segment file that start in [from_at, to_at), positions in the file.
 
-    `to_at` is where a record starts, or the end. Where the chain is broken the reading ends, unless
-    `skip_damage`: then it goes on at the next record whose own physical offset is where it lies. After `pieces()`,
-    `ended_at` is the position where it ended and `stopped` says how:
+    `to_at` is where a record starts, or the end. Where the chain is broken the reading ends, unless `skip_damage`: then it
+    goes on at the next record whose own physical offset is where it lies. After `pieces()`, `ended_at` is the position
+    where it ended and `stopped` says how:
 
     end     at `to_at`
     blank   at the blank that closes the segment

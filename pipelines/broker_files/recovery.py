@@ -21,10 +21,7 @@ CHECKPOINT_SLACK_MS = 3_000
 
 @dataclass(frozen=True)
 class RecoveryRules:
-    """Settings of the broker that decide how it recovers.
-
-    index_is_safe  whether recovery also waits for the index (messageIndexSafe)
-    """
+    """Settings of the broker that decide how it recovers."""
 
     checks: Checks
     index_is_safe: bool
