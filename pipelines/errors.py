@@ -1,21 +1,21 @@
-"""Errors, told apart by the remedy. What reaches a user says what was expected, what was found, and what the user can do."""
+"""Errors, a class for each remedy. A message that reaches a user says what was expected, what was found, what to do next."""
 
 
 class StoreError(Exception):
-    """A run failed and nothing is lost. Remedy: do what the sentence says, if it says anything, and run it again."""
+    """A job run failed and nothing is lost. Remedy: do what the message says, if it says anything, and run it again."""
 
 
 class HeadMoved(StoreError):
     """Another writer came first, and this write added nothing to its table.
 
-    Remedy: `commit` plans again from the new head. A user reads it only when every attempt was lost, and runs it again.
+    Remedy: `commit` plans again from the new head. A user reads it only when every attempt has failed, and runs it again.
     """
 
 
 class TableMissing(StoreError):
-    """A table of the store is not there: its directory was deleted, or never finished.
+    """A table of the store does not exist: its directory was deleted, or never finished.
 
-    Remedy: the command that makes it, which the sentence names; dispatch makes what is derived by itself.
+    Remedy: run the command that makes it, which the message names; dispatch makes derived tables by itself.
     """
 
 
@@ -24,7 +24,7 @@ class BadInput(StoreError):
 
 
 def in_words(failure: BaseException) -> str:
-    """What is wrong with the content of a file: Python's own text of a missing key, say, is that key alone."""
+    """What is wrong with the content of a file, in words: Python's own text of a KeyError, say, is the key alone."""
     if isinstance(failure, KeyError):
         return f"it has no {failure}"
     if isinstance(failure, AttributeError | TypeError):

@@ -1,17 +1,17 @@
-"""URIs without user information: a password or a key in one would be kept in tables and logs."""
+"""URIs without user information: tables and logs would keep a password or a key in one."""
 
 import re
 from urllib.parse import urlsplit
 
 from pipelines.errors import BadInput
 
-# What stands before the @ of an authority. abfss://CONTAINER@ACCOUNT and hdfs://USER@HOST hold no secret.
+# Matches the part of an authority before the @. abfss://CONTAINER@ACCOUNT and hdfs://USER@HOST hold no secret.
 _USER = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
 _KEYS_IN_PLACE_OF_USERS = ("s3", "s3a", "s3n", "gs")
 
 
 def without_user(uri: str) -> str:
-    """The URI as it may be shown.
+    """The URI as it may be shown: *** replaces a password or a key.
 
     >>> without_user("s3a://KEY:SECRET@bucket/a"), without_user("abfss://box@account/a"), without_user("a:b@c")
     ('s3a://***@bucket/a', 'abfss://box@account/a', 'a:b@c')
@@ -20,7 +20,7 @@ def without_user(uri: str) -> str:
 
 
 def expect_no_secret(uri: str) -> str:
-    """The URI itself. Raises BadInput for one with a password or a key in it."""
+    """The URI, unchanged. Raises BadInput for one with a password or a key in it."""
     if _has_secret(uri):
         raise BadInput(
             f"{without_user(uri)} has a password or a key before the @, which tables and logs would keep. Leave it out, and "

@@ -12,20 +12,20 @@ _arrow_udf: Any = F.arrow_udf
 
 ROWS_OF_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES_OF_A_BATCH = "spark.sql.execution.arrow.maxBytesPerBatch"
-# As many as Spark itself lets a batch have, and what it takes for none at all.
+# Bytes: Spark's own limit of a batch, and the value that Spark takes for no limit.
 BATCH_BYTES, NO_LIMIT = 64 * 1024**2, str(2**31 - 1)
-# No smaller batches than of so many rows are made instead: each costs something of its own.
+# Rows: batches do not get smaller than this, because each has a cost of its own.
 FEWEST_ROWS = 1_000
 
 
 @contextmanager
 def unweighed(spark: SparkSession, largest_row: int) -> Iterator[None]:
-    """While inside, rows go to Python without Spark asking all their columns for their size at every row.
+    """While inside, rows go to Python without Spark measuring all their columns at every row.
 
-    largest_row  what no row is larger than, bytes; where batches of such rows would be too small nothing changes
+    largest_row  no row is larger, bytes; nothing changes where batches of such rows would be below FEWEST_ROWS
 
-    Asking takes a third of the time that messages of 300 bytes take to get there. A batch stays as small: it has
-    fewer rows.
+    Measuring takes a third of the time that messages of 300 bytes take to get to Python. A batch has no more bytes than
+    before, because it has fewer rows.
     """
     rows = BATCH_BYTES // max(largest_row, 1)
     if rows < FEWEST_ROWS:
@@ -37,14 +37,14 @@ def unweighed(spark: SparkSession, largest_row: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # Not what was found: a thread beside this one may have changed it.
+        # The application's value, not the one found on entry: another thread may have changed that.
         for name in (ROWS_OF_A_BATCH, BYTES_OF_A_BATCH):
             value = configured.get(name)
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def over_columns(function: Callable[..., pa.Array], return_type: str, *columns: Column) -> Column:
-    """Apply a function of arrays to arrays: Spark tells its kind by its annotations, so they are set here."""
+    """A function of Arrow arrays, applied to columns. Spark infers its kind from annotations, so they are set here."""
     names = function.__code__.co_varnames[: len(columns)]
     function.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
     return _arrow_udf(function, return_type)(*columns)

@@ -1,8 +1,8 @@
 """Functions of the JVM that Spark's own plans can call but Python's API does not offer. Rows never leave the JVM.
 
-Read from Spark 4.1.4: Catalyst's expressions Invoke, StaticInvoke, Literal and HiveHash by the order of their arguments,
-`ExpressionUtils` between columns and expressions, UTF8String and UnsafeArrayData as a task holds its values. Another Spark
-may order them otherwise; every function here has a test that would fail.
+Read from Spark 4.1.4: the order of the arguments of Catalyst's Invoke, StaticInvoke, Literal and HiveHash;
+`ExpressionUtils`, which turns columns into expressions and back; UTF8String and UnsafeArrayData, in which a task holds
+values. Another Spark may differ; every function here has a test that would then fail.
 """
 
 import re
@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 
 class Call(NamedTuple):
-    """What Catalyst's Invoke and StaticInvoke assume of a method; the names are theirs.
+    """What Catalyst's Invoke and StaticInvoke assume of a method; the fields have Catalyst's names.
 
-    propagate_null    null where an argument is null, without calling it
-    return_nullable   may return null
-    is_deterministic  returns the same for the same arguments: Spark may call it once, and where it likes
+    propagate_null    the result is null where an argument is null, and the method is not called
+    return_nullable   the method may return null
+    is_deterministic  it returns the same for the same arguments: Spark may call it once, and anywhere in the plan
     """
 
     propagate_null: bool
@@ -31,7 +31,7 @@ class Call(NamedTuple):
 
 
 IS_A_FUNCTION = Call(propagate_null=True, return_nullable=True, is_deterministic=True)
-# Called for each row, in the task that has the row, and not while the plan is made.
+# The method is called for each row, in the task that has the row, and not while the plan is made.
 IS_CALLED_FOR_EACH_ROW = Call(propagate_null=True, return_nullable=False, is_deterministic=False)
 
 
@@ -48,24 +48,24 @@ def string_hash(text: Column) -> Column:
 
 
 def is_ascii(text: Column) -> Column:
-    """Whether a text has no character beyond ASCII; null for null. To compare its lengths, as one does in SQL, is dearer."""
+    """Whether a text has no character beyond ASCII; null for null. To compare its lengths, as SQL does, takes longer."""
     jvm = _jvm()
     return jvm.column(jvm.method(jvm.expression(text), "isFullAscii", jvm.boolean))
 
 
 def runtime_literal(number: int) -> Column:
-    """A number as a column, long, that is not part of the code Spark compiles.
+    """A literal, long, whose number is not part of the code Spark generates.
 
-    For a number that differs each time a query is made. F.lit writes numbers of up to 64 bits into the code, and a query
+    Use it for a number that differs in each query. F.lit writes numbers of up to 64 bits into the code, and a query
     over millions of rows is then compiled again each time, by Spark and, while its first rows wait, by the JVM.
     """
     jvm = _jvm()
-    as_decimal = jvm.expression(F.lit(Decimal(number)))  # an object, which the code is given
+    as_decimal = jvm.expression(F.lit(Decimal(number)))  # an object, passed to the code
     return jvm.column(jvm.method(as_decimal, "toLong", jvm.long, IS_CALLED_FOR_EACH_ROW))
 
 
 def number_of(texts: Sequence[str], text: Column) -> Column:
-    """The index (long) of a text among some texts, all different and none with U+0001; -1 where it is not there, or null."""
+    """The index (long) of a text in `texts`, which all differ and have no U+0001; -1 where it is not there, or null."""
     if not texts:
         return F.lit(-1).cast("long")
     jvm = _jvm()
@@ -75,9 +75,9 @@ def number_of(texts: Sequence[str], text: Column) -> Column:
 
 
 def search(ascending: np.ndarray, number: Column) -> Column:
-    """The index (int) of a number (long) among ascending ones (int64); null for null.
+    """The index (int) of a number (long) in an ascending array (int64); null for null.
 
-    Where it is not among them: -1 minus the count of those before it (Arrays.binarySearch).
+    Where the number is not there, it is -1 minus the count of smaller ones, as Arrays.binarySearch returns it.
     """
     jvm = _jvm()
     among = jvm.literal(jvm.long_array(ascending), jvm.longs)
@@ -87,7 +87,7 @@ def search(ascending: np.ndarray, number: Column) -> Column:
 def number_at(numbers: np.ndarray, index: Column) -> Column:
     """The number (long) at an index of an array (int64); null where the index is outside.
 
-    The numbers are not part of the code Spark compiles.
+    The numbers are not part of the code Spark generates.
     """
     jvm = _jvm()
     array = jvm.unsafe_array.fromPrimitiveArray(jvm.long_array(numbers))
@@ -98,7 +98,7 @@ def running_counter(starts: np.ndarray, ends: np.ndarray, which: Column, step: C
     """A running counter: the value (long) of a counter before `step` (long) is added to it.
 
     starts, ends  where each counter starts, and what it must not exceed, int64: a row that takes it further fails its
-                  task, and so does a counter that is not there (see `off_counter`)
+                  task, and so does an index without a counter (see `off_counter`)
     which         index of the counter, int; null: the result is null and nothing is added
     Each task has its own counters and counts its rows in their order. A task that is tried again starts from `starts`,
     because Spark sends every task a new copy of its plan.
@@ -107,19 +107,19 @@ def running_counter(starts: np.ndarray, ends: np.ndarray, which: Column, step: C
     counters = jvm.held(jvm.counters(jvm.long_array(starts)))
     arguments = jvm.arguments(jvm.expression(which), jvm.expression(step))
     stood_at = jvm.method(counters, "getAndAdd", jvm.long, IS_CALLED_FOR_EACH_ROW, arguments)
-    # A method the JVM has an instruction for: it returns its first argument.
+    # The JVM has an instruction for this method, which returns its first argument.
     end = jvm.expression(F.coalesce(number_at(ends, which), F.lit(0).cast("long")))
     return jvm.column(
         jvm.call(jvm.objects, "checkFromIndexSize", jvm.long, stood_at, jvm.expression(step), end)
     )
 
 
-# What the JVM says of a counter that is not there, or would go beyond its end.
+# The JVM's message for an index without a counter, and for a counter that would go beyond its end.
 _OFF_COUNTER = re.compile(r"(?:Index -?\d+|Range \[\d+, \d+ \+ \d+\)) out of bounds for length \d+")
 
 
 def off_counter(failure: BaseException) -> str | None:
-    """What the JVM says where a failure is that of a counter of `running_counter`; None for another failure."""
+    """The JVM's message where a failure comes from a counter of `running_counter`; None for another failure."""
     found = _OFF_COUNTER.search(str(failure))
     return found[0] if found is not None else None
 
@@ -144,13 +144,13 @@ def parts_between(text: Column, opens: str, closes: str) -> Column:
 def after_last(text: Column, begins: str, ends: str) -> Column:
     """The text after the last `begins`, up to the next `ends`, string; null where that is empty.
 
-    As substring_index(substring_index(text, begins, -1), ends, 1) where the text begins with `ends`, in a third of the
-    time: Spark compares all of `begins` at every byte, the library among its jars looks for the first.
+    It equals substring_index(substring_index(text, begins, -1), ends, 1) where the text begins with `ends`, in a third of
+    the time: Spark compares all of `begins` at every byte, commons-lang (one of Spark's jars) only the first.
     """
     jvm = _jvm()
     first, last = map(jvm.java_literal, (begins, ends))
-    behind = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, jvm.java_text(text), first)
-    found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, behind, last)
+    rest = jvm.call(jvm.string_utils, "substringAfterLast", jvm.java_string, jvm.java_text(text), first)
+    found = jvm.call(jvm.string_utils, "substringBefore", jvm.java_string, rest, last)
     something = jvm.call(jvm.strings, "emptyToNull", jvm.java_string, found)
     return jvm.column(jvm.call(jvm.utf8_string, "fromString", jvm.spark_string, something))
 
@@ -162,7 +162,7 @@ def _jvm() -> "_Jvm":
 
 
 class _Jvm:
-    """The Java classes and functions these expressions are made of, looked up once a session."""
+    """The Java classes and functions these expressions are made of, looked up once in a session."""
 
     def __init__(self, jvm: Any) -> None:
         spark = jvm.org.apache.spark
@@ -228,9 +228,9 @@ class _Jvm:
         return self._invoke(owner, name, returns, given, self.nothing, *call)
 
     def held(self, thing: Any) -> Any:
-        """An object of which every task gets a new copy.
+        """An object as an expression; every task gets a new copy of it.
 
-        It lies in an array, because a plan's text writes a literal out in full, but of an array only the address.
+        It is wrapped in an array, because a plan's text holds a literal in full, but of an array only the address.
         """
         kind, array = thing.getClass(), self._new_array(thing.getClass(), 1)
         array[0] = thing
@@ -240,7 +240,7 @@ class _Jvm:
         return self.method(listed, "get", self._object_type(kind), IS_A_FUNCTION, first)
 
     def long_array(self, numbers: np.ndarray) -> Any:
-        """Java's long[] of an array of numbers, in one piece."""
+        """A Java long[] with these numbers, copied at once."""
         memory = np.ascontiguousarray(numbers, "<i8")
         array = self._new_long_array(len(memory))
         platform = self._memory
@@ -250,7 +250,7 @@ class _Jvm:
         return array
 
     def numbered(self, texts: Sequence[str]) -> Any:
-        """A map from Spark's own texts to their numbers, made without a call for each."""
+        """A Java map from UTF8String to index, made without a py4j call for each text."""
         split = self._text_of("\x01".join(texts)).split(self._text_of("\x01"), -1)
         objects = self._spark_array(split).toObjectArray(self.spark_string)
         numbers = self._spark_array(self.long_array(np.arange(len(objects)))).array()

@@ -1,8 +1,8 @@
-"""What Delta's log says beyond its rows: commit numbers, versions, who wrote a commit, how many rows.
+"""What Delta's log holds beside rows: commit numbers, versions, who wrote a commit and how many rows it added.
 
-Delta keeps, for every application id, the last number it committed under; the number is part of a snapshot and a write
-that carries the next one is refused when another writer took it first. The Python package has no way to ask for it, so
-this module does, through the JVM; nothing else in the project touches Delta's internals.
+Delta keeps, for every application id (`txnAppId`), the last number (`txnVersion`) committed under it. The number is part of
+a snapshot, and a write that carries the next one is refused when another writer took it first. Delta's Python package
+cannot read it, so this module does, through the JVM; nothing else in the project touches Delta's internals.
 """
 
 import json
@@ -19,12 +19,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import is_java, java_causes, java_session, jvm
 
-# Of each column, in a file's statistics.
+# The parts of a file's statistics that have a value for each column.
 _BOUNDS = ("minValues", "maxValues")
-# In a file's name: an address of its own, or what Spark would take for a pattern.
+# Matches a file name that is an absolute path or a URI, or that Spark would take for a glob pattern.
 NOT_BELOW = re.compile(r"\A/|:|[{}\[\]*?\\]")
 
-# In Java the first is what the others are made of; in Python each stands alone.
+# In Java the first is the base class of the others; in Python none is a subclass of another.
 CONFLICTS = (
     exceptions.DeltaConcurrentModificationException,
     exceptions.ConcurrentAppendException,
@@ -35,8 +35,8 @@ CONFLICTS = (
     exceptions.MetadataChangedException,
     exceptions.ProtocolChangedException,
 )
-# Delta's log stores that commit by putting a file. Others keep a commit elsewhere first, and the file may come late: the
-# one that has DynamoDB decide for S3 (io.delta.storage.S3DynamoDBLogStore), or a user's own.
+# Delta's log stores that commit by putting a file. Others record a commit elsewhere first, and the file may come later: the
+# one that uses DynamoDB for S3 (io.delta.storage.S3DynamoDBLogStore), or a user's own.
 PUTS_A_FILE = frozenset(
     f"{package}.{name}"
     for package in ("io.delta.storage", "org.apache.spark.sql.delta.storage")
@@ -49,11 +49,11 @@ PUTS_A_FILE = frozenset(
     )
 )
 
-# Scheme of a path → class of its log store. It is the session's choice, the same for every store it opens.
+# Scheme of a path → class of its log store. The session chooses it, the same for every store it opens.
 _log_stores: dict[str, str] = {}
 
 JAVA_CONFLICT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
-# What a log store says of a commit's file that is there: it puts one only where none is.
+# What a log store raises for a commit's file that exists: it puts a file only where there is none.
 FILE_EXISTS = (
     "java.nio.file.FileAlreadyExistsException",
     "org.apache.hadoop.fs.FileAlreadyExistsException",
@@ -83,10 +83,10 @@ class AddedRows:
 class ListedFile:
     """A file of a table.
 
-    name       below the table's directory
+    name       path relative to the table's directory
     partition  the values of the columns the table is partitioned by
     size       bytes
-    stats      what Delta has noted of its rows, JSON; None where it has noted nothing
+    stats      Delta's statistics of its rows, JSON; None where there are none
     """
 
     name: str
@@ -96,7 +96,7 @@ class ListedFile:
 
 
 class DeltaTable:
-    """The transaction log of one table, as of the moment it was looked at."""
+    """The transaction log of one table; each method reads it as of its call."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -105,23 +105,23 @@ class DeltaTable:
         self.path = path
 
     def update(self) -> "DeltaSnapshot":
-        """The newest snapshot. Delta lists its whole log for it: 85 ms on a local disk for a log of a thousand commits."""
+        """The newest snapshot. Delta lists the whole log for it: 85 ms on a local disk for a log of a thousand commits."""
         none = self._jvm.scala.Option.empty()
         return DeltaSnapshot(self._log.update(False, none, none))
 
     def newest(self) -> "DeltaSnapshot":
-        """As `update`, by two looks at the log where nothing was committed since this session last listed it.
+        """The newest snapshot, by two checks of files where nothing was committed since this session last listed the log.
 
-        For a table whose commits are all files of its log as soon as they are made, as a store's are: not one with a
-        coordinator of commits.
+        It is for a table whose commits are all files of its log as soon as they are made, as a store's are: not for one
+        with a commit coordinator.
         """
         known = DeltaSnapshot(self._log.unsafeVolatileSnapshot())
         return known if self._is_newest(known) else self.update()
 
     def _is_newest(self, known: "DeltaSnapshot") -> bool:
-        """Whether the log has the snapshot's last commit, that very file (a table may be made anew), and none behind it.
+        """Whether the log has the snapshot's last commit, that very file (a table may be made again), and none after it.
 
-        False where only its log store knows.
+        It is False where only the log store knows.
         """
         if not self._commits_are_files:
             return False
@@ -148,7 +148,7 @@ class DeltaTable:
         return hadoop_path(self._spark, f"{self.path}/_delta_log")
 
     def version_at(self, timestamp_ms: int) -> int:
-        """The version the table had at a time: the last one not later, and not earlier than Delta can still read."""
+        """The version the table had at a time, or the oldest that Delta can still read where that is newer."""
         return int(self._commit_at(timestamp_ms).version())
 
     def first_commit_ms(self) -> int:
@@ -157,7 +157,7 @@ class DeltaTable:
 
     def _commit_at(self, timestamp_ms: int) -> Any:
         none, time = self._jvm.scala.Option.empty(), self._jvm.java.sql.Timestamp(timestamp_ms)
-        # The newest version for a later time, readable versions only, the oldest for an earlier time.
+        # The flags allow the newest version for a later time, readable versions only, the oldest for an earlier time.
         return self._log.history().getActiveCommitAtTime(time, none, True, True, True)
 
     def commits_since(self, version: int) -> Iterator[CommitInfo]:
@@ -168,15 +168,15 @@ class DeltaTable:
             yield _commit_info(version, actions)
 
     def _complete(self, version: int) -> None:
-        """Have the log store put the files that are missing: of commits whose writer ended when it had only told a table.
+        """Have the log store put missing files: of commits whose writer ended when it had only recorded them elsewhere.
 
-        It does so for those who list the log.
+        A log store does so when the log is listed.
         """
         after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], _commit_file(version + 1))
         self._log.store().listFrom(after, self._log.newDeltaHadoopConf())
 
     def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
-        """The commit that has a number, looked for from `version` back; None where the log does not hold it any more."""
+        """The commit that has a number, searched from `version` backwards; None where the log no longer has it."""
         for each in range(version, -1, -1):
             actions = self._actions(each)
             if actions is None:
@@ -187,7 +187,7 @@ class DeltaTable:
         return None
 
     def added_rows(self, version: int, column: str | None = None) -> AddedRows | None:
-        """What a commit added, with the bounds of a column; None where its file is gone, or a file has no statistics."""
+        """What a commit added, with a column's bounds; None where its file is gone, or a data file has no statistics."""
         actions = self._actions(version)
         if actions is None:
             return None
@@ -202,7 +202,7 @@ class DeltaTable:
         return AddedRows(sum(rows), min(least, default=None), max(greatest, default=None))
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
-        """The actions of a commit; None where the log does not hold its file."""
+        """The actions of a commit; None where the log does not have its file."""
         directory, files = self._log_directory
         path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
         if not files.exists(path):
@@ -215,14 +215,14 @@ class DeltaTable:
         return [json.loads(line) for line in text.split("\n") if line]
 
     def commit_id(self, version: int) -> str | None:
-        """Delta's own id of one commit, '' where its writer gave it none; None where there is no file of it (any more)."""
+        """Delta's own id (txnId) of one commit, '' where its writer set none; None where the log has no file of it."""
         actions = None if version < 0 else self._actions(version)
         return None if actions is None else str(_info(actions).get("txnId") or "")
 
     def log_files(self, snapshot: "DeltaSnapshot", since: int) -> list[tuple[str, int]]:
-        """The log's files, each with its length, that a snapshot is read from, and its commits from `since` on.
+        """The log files that a snapshot is read from, and its commits from `since` on: names and lengths, bytes.
 
-        The snapshot's checkpoint, the commits after it, and its checksum file; of older commits those that are still there.
+        They are the snapshot's checkpoint, the commits after it, its checksum file, and older commits that still exist.
         """
         directory, files = self._log_directory
         checkpoint, found = snapshot.checkpoint()
@@ -248,7 +248,7 @@ class DeltaSnapshot:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a table: a directory without a commit is none."""
+        """Whether there is a table: a directory without a commit is not one."""
         return self.version >= 0
 
     @property
@@ -257,14 +257,14 @@ class DeltaSnapshot:
 
     @property
     def identity(self) -> tuple[str, int, int]:
-        """What no other table and no other version has, also where a directory was removed and made anew."""
+        """A value that no other table or version has, even where a directory was removed and made again."""
         return self.table_id, self.version, self.last_commit_written_ms
 
     def checkpoint(self) -> tuple[int, list[tuple[str, int]]]:
-        """The version of the checkpoint it is read from, -1 without one, and its files: names and lengths."""
+        """The version of the checkpoint it is read from, -1 without one, and its files: names and lengths, bytes."""
         provider = self._snapshot.logSegment().checkpointProvider()
         files = provider.topLevelFiles()
-        listed = [files.apply(place) for place in range(files.size())]
+        listed = [files.apply(index) for index in range(files.size())]
         return int(provider.version()), [
             (str(each.getPath().getName()), int(each.getLen())) for each in listed
         ]
@@ -275,7 +275,7 @@ class DeltaSnapshot:
         return int(self._snapshot.logSegment().lastCommitFileModificationTimestamp())
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """Its rows. As `versionAsOf` gives them, for which Delta lists the whole log to see whether it has the version."""
+        """Its rows. `versionAsOf` returns the same, but for it Delta lists the whole log to check for the version."""
         java = jvm(spark)
         no_filters, no_catalog = java.PythonUtils.toSeq(java.java.util.List.of()), java.scala.Option.empty()
         this = java.scala.Some(self._snapshot)
@@ -289,8 +289,8 @@ class DeltaSnapshot:
     def listed_files(self) -> list[ListedFile] | None:
         """All its files, where the version's checksum file lists them; None where it does not.
 
-        Delta writes them there while they are few. To ask Delta itself takes it four Spark jobs on a version it has not
-        read yet, half a second for a table of ten rows.
+        Delta lists them there while they are few. Otherwise Delta runs four Spark jobs to list the files of a version it has
+        not read yet: half a second for a table of ten rows.
         """
         files = self._in_checksum_file("allFiles")
         if files is None:
@@ -304,7 +304,7 @@ class DeltaSnapshot:
         ]
 
     def greatest(self, column: str) -> int | None:
-        """The greatest value of a column of numbers, by the statistics of its files; -1 without rows, None where unknown."""
+        """The greatest value of a numeric column, by the statistics of its files; -1 without rows, None where unknown."""
         files = self.listed_files()
         if files is None or any(file.stats is None for file in files):
             return None
@@ -336,24 +336,24 @@ class DeltaSnapshot:
         return str(found.get()) if found.isDefined() else None
 
     def replay(self) -> None:
-        """Have Delta find out the commit numbers by replaying the table's log, as it does itself before a numbered commit.
+        """Have Delta read the commit numbers by replaying the table's log, as it does before a numbered commit.
 
-        A quarter of a second for a table of ten rows, but once for each version.
+        This takes a quarter of a second for a table of ten rows, once for each version.
         """
         self._snapshot.transactions()
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:
-        """All numbers, where the version's checksum file has them: asking the snapshot itself replays the table's log.
+        """All commit numbers by application id; None where the version's checksum file lacks them.
 
-        Delta writes them there while they are a hundred at most.
+        Delta writes at most a hundred of them there. To read them from the snapshot itself replays the table's log.
         """
         numbered = self._in_checksum_file("setTransactions")
         return None if numbered is None else {each.appId(): each.version() for each in numbered}
 
     @property
     def _checksum_file(self) -> Any:
-        """What the version's checksum file says; None where there is no such file."""
+        """The content of the version's checksum file; None where there is no such file."""
         checksum = self._snapshot.checksumOpt()
         return checksum.get() if checksum.isDefined() else None
 
@@ -364,11 +364,11 @@ class DeltaSnapshot:
         if found is None or not found.isDefined():
             return None
         listed = found.get()
-        return [listed.apply(place) for place in range(listed.size())]
+        return [listed.apply(index) for index in range(listed.size())]
 
 
 def log_store_class(log_store: Any, path: Any) -> str:
-    """The class of the log store that is asked for a path; some only pass on to another."""
+    """The class of the log store that serves a path; those that only delegate to another are passed."""
     while True:
         name = str(log_store.getClass().getName())
         if name.endswith(".DelegatingLogStore"):  # chooses by scheme
@@ -390,7 +390,7 @@ def _commit_info(version: int, actions: Sequence[Mapping[str, Any]]) -> CommitIn
 
 
 def _info(actions: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """What a commit says of itself. Delta writes it first; other writers may write it later, or not at all."""
+    """A commit's commitInfo; empty without one. Delta writes it first, other writers may write it later, or not at all."""
     return next((action["commitInfo"] for action in actions if action.get("commitInfo")), {})
 
 
@@ -410,7 +410,7 @@ def has_commit(spark: SparkSession, path: str, version: int) -> bool:
 
 
 def is_delta_table(spark: SparkSession, path: str) -> bool:
-    """Whether a directory holds a Delta table: one whose making was cut short has a log, but no commit in it."""
+    """Whether a directory holds a Delta table: one whose creation was interrupted has a log, but no commit in it."""
     is_one = jvm(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), path)
     return bool(is_one) and DeltaTable(spark, path).newest().exists
 
@@ -419,8 +419,8 @@ def is_conflict(failure: BaseException) -> bool:
     """Whether Delta refused a commit because another one came first."""
     if isinstance(failure, CONFLICTS) or any(_is_java_conflict(cause) for cause in java_causes(failure)):
         return True
-    behind = getattr(failure, "_cause", None) or failure.__cause__
-    return behind is not None and is_conflict(behind)
+    inner = getattr(failure, "_cause", None) or failure.__cause__
+    return inner is not None and is_conflict(inner)
 
 
 def _is_java_conflict(exception: Any) -> bool:
@@ -430,6 +430,6 @@ def _is_java_conflict(exception: Any) -> bool:
         return bool(exception.getConflict())
     if any(is_java(exception, name) for name in FILE_EXISTS):
         return "_delta_log" in str(exception.getMessage())
-    # Delta's own tries to commit behind others are used up.
+    # Delta's own attempts to commit after others are used up.
     is_named = is_java(exception, "org.apache.spark.SparkThrowable")
     return is_named and exception.getCondition() == "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"

@@ -1,7 +1,7 @@
 """Files by way of Hadoop, as Spark itself reads and writes them: local, HDFS, object stores.
 
-Spark's Python API has no files. Hadoop's FileSystem, Path and FileUtil (3.4.2) are public in Java and long stable; what is
-Spark's own here is that a session's settings reach them through `sessionState().newHadoopConf()`.
+Spark's Python API has no functions for files. Hadoop's FileSystem, Path and FileUtil (3.4.2) are public in Java and long
+stable; what is Spark's own here is that a session's settings reach them through `sessionState().newHadoopConf()`.
 """
 
 import time
@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.spark_internals.jvm import java_session, jvm
 
-# A commit takes tens of milliseconds; a try takes a fraction of one.
+# A commit, whose end is waited for, takes tens of milliseconds; a try takes a fraction of one.
 SECONDS_BETWEEN_TRIES = 0.01
 
 
@@ -27,13 +27,13 @@ def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
 
 
 def default_scheme(spark: SparkSession) -> str:
-    """The scheme of the file system on which Hadoop looks for a path that names none."""
+    """The scheme of the file system that Hadoop takes for a path without a scheme."""
     hadoop = java_session(spark).sparkContext().hadoopConfiguration()
     return str(jvm(spark).org.apache.hadoop.fs.FileSystem.getDefaultUri(hadoop).getScheme())
 
 
 def read_text(spark: SparkSession, path: str) -> str | None:
-    """What a small file says, UTF-8; None where it cannot be read to its end: whoever wrote it was cut short."""
+    """The text of a small file, UTF-8; None where it cannot be read to its end: its writer was interrupted."""
     target, files = hadoop_path(spark, path)
     stream = files.open(target)
     try:
@@ -45,7 +45,7 @@ def read_text(spark: SparkSession, path: str) -> str | None:
 
 
 def copy_file(spark: SparkSession, source: str, target: str) -> None:
-    """Copy a file to a URI, over one that is there."""
+    """Copy a file to a URI; a file that is there is replaced."""
     (from_path, from_files), (to_path, to_files) = hadoop_path(spark, source), hadoop_path(spark, target)
     util = jvm(spark).org.apache.hadoop.fs.FileUtil
     util.copy(from_files, from_path, to_files, to_path, False, True, from_files.getConf())
@@ -58,7 +58,7 @@ def length_of(spark: SparkSession, uri: str) -> int | None:
 
 
 def sizes_and_times(spark: SparkSession, uris: Sequence[str]) -> Iterator[tuple[int, int] | None]:
-    """Of each file its bytes and when it was written, epoch milliseconds; None where there is none."""
+    """Of each file its length, bytes, and when it was written, epoch milliseconds; None where there is none."""
     java, systems = jvm(spark), dict[str, Any]()
     for uri in uris:
         path = java.org.apache.hadoop.fs.Path(java.java.net.URI(uri))
@@ -98,4 +98,4 @@ def locked_by_jvm(
             opened.getChannel().lock()
         yield
     finally:
-        opened.close()  # gives the lock back
+        opened.close()  # releases the lock

@@ -1,6 +1,6 @@
-"""The JVM behind a session, for the few things Spark's Python API does not offer.
+"""The JVM of a session, for the few things Spark's Python API does not offer.
 
-Within this folder only. Read from PySpark 4.1.4 and py4j 0.10.9.9: `_jvm`, `_jsparkSession` and `_gateway` are theirs.
+Only this folder uses it. Read from PySpark 4.1.4 and py4j 0.10.9.9: `_jvm`, `_jsparkSession` and `_gateway` are theirs.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def remember_names() -> None:
-    """Have py4j keep what a name of the JVM stands for, once it has looked it up.
+    """Have py4j cache the packages, classes and static methods of the JVM by name, once it has looked them up.
 
-    By itself it has the JVM look a name up each time it is used, in all of Spark's jars where the name is a package's: 2,000
-    of the 6,700 calls of a put of five rows. Packages, classes and static methods stay what they are; the value of a static
-    field is read each time. Read from py4j 0.10.9.9: `__getattr__` is called for what an object does not have itself.
+    By default the JVM looks a name up each time it is used, in all of Spark's jars where the name is a package's: 2,000 of
+    the 6,700 calls of a put of five rows. What is cached never changes; the value of a static field is read each time.
+    Read from py4j 0.10.9.9: `__getattr__` is called for what an object does not have itself.
     """
     for kind in (JVMView, JavaPackage, JavaClass):
         if not hasattr(kind.__getattr__, "__wrapped__"):
@@ -47,7 +47,7 @@ def java_session(spark: SparkSession) -> Any:
 
 
 def java_causes(failure: BaseException) -> Iterator[Any]:
-    """The Java exceptions of which a Python one tells, each followed by its cause."""
+    """The Java exceptions that a Python one wraps, each followed by its cause."""
     # py4j's own exceptions have the first name, those PySpark made of them the second.
     cause = getattr(failure, "java_exception", None) or getattr(failure, "_origin", None)
     while cause is not None:
@@ -56,16 +56,16 @@ def java_causes(failure: BaseException) -> Iterator[Any]:
 
 
 def is_java(exception: Any, class_name: str) -> bool:
-    """Whether a Java object is an instance of a class or of one made of it."""
+    """Whether a Java object is an instance of a class or of a subclass of it."""
     return bool(is_instance_of(SparkContext._gateway, exception, class_name))
 
 
 def is_java_failure(failure: BaseException) -> bool:
-    """Whether an exception is py4j's own for one of Java's that PySpark has no class for."""
+    """Whether an exception is py4j's own, which wraps a Java exception that PySpark has no class for."""
     return isinstance(failure, Py4JJavaError)
 
 
 def innermost_text(failure: BaseException) -> str:
-    """What the first cause of a failure says, in one line: those around it say that something has failed."""
+    """The message of a failure's first cause, in one line: the exceptions around it only say that something has failed."""
     said = [str(cause.getMessage() or "").strip().partition("\n")[0] for cause in java_causes(failure)]
     return next((text for text in reversed(said) if text), str(failure).strip().partition("\n")[0])

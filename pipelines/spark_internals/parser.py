@@ -1,8 +1,8 @@
 """Spark's SQL parser: what a text would read and call, before anything of it is run.
 
 Spark has no public way to parse without running. The parsed plan is checked and not the analysed one, because analysis
-already calls functions: those of VALUES and LIMIT. Every part of it must be known here as one that only reads, so that a
-statement of a later Spark is refused until somebody has looked it up. Read from Spark 4.1.4: Catalyst's `parsePlan`,
+already calls functions: those of VALUES and LIMIT. Every part of it must be listed here as one that only reads, so that a
+statement of a later Spark is refused until somebody has checked it. Read from Spark 4.1.4: Catalyst's `parsePlan`,
 `parseExpression`, the classes its parser makes, and the groups of ExpressionInfo.
 """
 
@@ -104,7 +104,7 @@ def reads_of_expression(spark: SparkSession, expression: str) -> Reads:
 
 
 def is_too_deep(failure: BaseException) -> bool:
-    """Whether a text was nested more deeply than the JVM's stack goes."""
+    """Whether a text was nested too deeply for the JVM's stack."""
     return any(is_java(cause, "java.lang.StackOverflowError") for cause in java_causes(failure))
 
 
@@ -147,7 +147,7 @@ def _expect_known(part: Any) -> str:
 
 
 def _is_expression(part: Any, name: str) -> bool:
-    """Whether a part is one of Catalyst's own expressions. None that the parser makes acts: functions are names."""
+    """Whether a part is one of Catalyst's own expressions. The parser makes none with an effect: functions are names."""
     return name.startswith(_EXPRESSIONS) and not is_java(part, _LOGICAL_PLAN)
 
 

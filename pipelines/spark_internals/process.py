@@ -1,6 +1,6 @@
-"""Which process something belongs to, so that another one on the same machine can see whether it is gone.
+"""The identity of a process, by which another one on the same machine can check whether it is gone.
 
-A process is its machine's boot, its space of process ids, its id, and when it started: ids are used again. Linux only.
+It is the machine's boot, the namespace of process ids, the id, and when the process started: ids are used again. Linux only.
 """
 
 import os
@@ -15,7 +15,7 @@ _PROC = Path("/proc")
 
 
 def process_of(spark: SparkSession) -> str | None:
-    """The session's JVM, where all its tasks run in it; None where they run elsewhere, or processes cannot be told apart."""
+    """The session's JVM, where all tasks run in it; None where they run elsewhere, or the identity cannot be read."""
     if not re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or ""):
         return None
     process_id, _, _ = str(jvm(spark).org.apache.spark.util.Utils.getProcessName()).partition("@")
@@ -39,9 +39,9 @@ def _space() -> str | None:
 
 
 def _started(process_id: str) -> str | None:
-    """When a process started, in ticks since the boot; None where there is none, or none that still does anything."""
+    """When a process started, in ticks since the boot; None where there is none, or only a dead one (state Z or X)."""
     try:
-        # After the name, which may hold anything, in parentheses: the state first, the start as the twentieth.
+        # The fields after the name, which is in parentheses and may hold anything: the state is first, the start twentieth.
         fields = (_PROC / process_id / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Sessions beside the one a job runs in: settings belong to a session."""
+"""Sessions besides the one a job runs in: settings belong to a session."""
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,7 +17,7 @@ def cloned(spark: SparkSession) -> SparkSession:
 def moved(rows: DataFrame, spark: SparkSession) -> DataFrame:
     """A frame of one session in another session of the same application.
 
-    Read from Spark 4.1.4: `Dataset.ofRows` makes a frame of a plan, in the session it is handed.
+    Read from Spark 4.1.4: `Dataset.ofRows` makes a frame of a plan, in the session that is its argument.
     """
     of_rows = jvm(spark).org.apache.spark.sql.classic.Dataset.ofRows
     return DataFrame(of_rows(java_session(spark), rows._jdf.logicalPlan()), spark)
