@@ -43,7 +43,7 @@ _COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
 
 
 def compressed(body: Column, codec: Codec) -> Column:
-    """The body, compressed. Spark has no function for it, so the bytes cross to Python."""
+    """The body, compressed, binary; null for null. Spark has no function for it, so the bytes cross to Python."""
 
     def compress(bodies: pa.Array) -> pa.Array:
         pack = _COMPRESS[codec]
@@ -59,8 +59,7 @@ class BodyTooLarge(ValueError):
 def unpacked(body: bytes, sys_flag: int, max_bytes: int) -> bytes:
     """The body a producer sent: unpacked if the flag says it was compressed.
 
-    Raises BodyTooLarge for one of more than `max_bytes` once more than that is unpacked: four megabytes may hold 127
-    gigabytes of zeros.
+    Raises BodyTooLarge as soon as more than `max_bytes` are unpacked: four megabytes may hold 127 gigabytes of zeros.
     """
     if not sys_flag & COMPRESSED:
         return body
@@ -77,7 +76,7 @@ def unpacked(body: bytes, sys_flag: int, max_bytes: int) -> bytes:
 
 
 def _inflated(body: bytes, at_most: int) -> bytes:
-    """What zlib packed, up to a length."""
+    """The bytes that zlib packed, at most `at_most` of them. Raises zlib.error for a body that is not whole."""
     unpacking = zlib.decompressobj()
     found = unpacking.decompress(body, at_most)
     if len(found) < at_most and not unpacking.eof:

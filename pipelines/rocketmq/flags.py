@@ -2,7 +2,7 @@
 
 COMPRESSED = 0x1
 
-# Of a transaction: none of the two bits is a plain message.
+# The transaction type; a plain message has neither of the two bits.
 TRANSACTION_BITS = 0xC
 PLAIN, PREPARED, COMMITTED, ROLLED_BACK = 0x0, 0x4, 0x8, 0xC
 

@@ -1,8 +1,8 @@
 """Java's String.hashCode of string columns, computed where the rows are.
 
-Spark has the same sum inside, for Hive's buckets: h = 31 * h + unit, over the bytes of a string. The bytes of an ASCII
-string are its UTF-16 units; any other string is made one of Java's, which is asked itself. Nothing crosses to Python, and
-Spark compiles both into the code that reads the rows, which it does not with a lambda of SQL.
+Spark computes the same sum for Hive's buckets: h = 31 * h + unit, over the bytes of a string. The bytes of an ASCII string
+are its UTF-16 units; for any other string Java's own method is called. Nothing crosses to Python, and Spark compiles both
+into the code that reads the rows, which it does not do with a lambda of SQL.
 """
 
 from pyspark.sql import Column

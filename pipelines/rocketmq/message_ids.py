@@ -1,6 +1,6 @@
 """Message ids: the store's host and the offset of the record, as upper-case hex digits (docs/rocketmq/store.md 2).
 
-4 or 16 bytes of address, 4 of port, 8 of offset.
+They have 4 or 16 bytes of address, 4 of port, 8 of offset.
 """
 
 import ipaddress
@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 OFFSET_DIGITS = 16
-# 32 digits, 56 of an IPv6 host.
+# An id has 32 digits, or 56 with an IPv6 host.
 MESSAGE_ID = re.compile(r"[0-9A-F]{32}|[0-9A-F]{56}")
 
 _GROUP = "lpad(upper(part), 4, '0')"
@@ -48,7 +48,7 @@ def offset_in_id(id_text: Column) -> Column:
 
 
 def offset_of_id(message_id: str) -> int:
-    """The same of one id. The last eight bytes of a unique key may be anything, also what no offset is.
+    """The physical offset that one id holds. The last eight bytes of a unique key may be no valid offset.
 
     >>> offset_of_id("7F00000100002A9F0000000000000100")
     256
@@ -75,12 +75,13 @@ def _v4_groups_hex(address: str) -> str:
 
 
 def _v6_hex(host: str) -> str:
-    """The groups before `::`, as many zeros as are missing, the groups after it; a last group may be a dotted
-    quad.
+    """SQL for the hex of an IPv6 host: the groups before `::`, the missing zeros, the groups after it.
+
+    A last group may be a dotted quad.
     """
     address = f"substring({host}, 2, instr({host}, ']') - 2)"
     before = _groups_hex(f"substring_index({address}, '::', 1)")
-    # Without :: there is nothing behind it; what stands before is then all 32 digits.
+    # Without :: nothing comes after it; the part before is then all 32 digits.
     after = _groups_hex(f"IF(instr({address}, '::') > 0, substring_index({address}, '::', -1), '')")
     return f"concat(rpad({before}, 32 - length({after}), '0'), {after})"
 

@@ -6,7 +6,7 @@ from pipelines.rocketmq.settings import Settings
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
-# Topics and groups of light queues, which may have any name.
+# It starts names of topics and groups of light queues, of which any name is valid.
 LIGHT_PREFIX = "%LMQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
@@ -43,9 +43,9 @@ SEND_FORBIDDEN = frozenset(
 )
 
 RESERVED_GROUP_PREFIX = "CID_RMQ_SYS_"
-# Reads the half and op topics when a broker checks transactions.
+# This group reads the half and op topics when a broker checks transactions.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-# Names of a client's default settings: using one means having forgotten to choose.
+# Names that a client has by default: who uses one has forgotten to choose.
 DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
 DEFAULT_GROUPS = ("DEFAULT_CONSUMER", DEFAULT_PRODUCER)
 # The groups a broker makes when it first starts.
@@ -60,16 +60,16 @@ FIRST_GROUPS = (
     TRANSACTION_GROUP,
 )
 
-# A group's name leaves room for the prefix of its retry topic.
+# The longest names, characters: a group's leaves room for the prefix of its retry topic.
 TOPIC_CHARS, GROUP_CHARS, RETRY_TOPIC_CHARS = 127, 120, 255
-# As a set of a regular expression has them.
+# The characters of a name, as a character class of a regular expression takes them.
 NAME_CHARS = "%|a-zA-Z0-9_-"
 # How Spark and Delta write a missing value in the name of a partition's directory.
 MISSING_PARTITION_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 
 def retry_topic(group: str) -> str:
-    """The topic that holds what a group failed on and will see again.
+    """The topic that holds the messages a group failed on and will see again.
 
     >>> retry_topic("billing")
     '%RETRY%billing'
@@ -78,7 +78,7 @@ def retry_topic(group: str) -> str:
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic that holds what a group failed on for the last time.
+    """The topic that holds the messages a group failed on for the last time.
 
     >>> dead_letter_topic("billing")
     '%DLQ%billing'
@@ -92,7 +92,7 @@ def belongs_to_group(topic: str) -> bool:
 
 
 def is_system_topic(name: str, settings: Settings) -> bool:
-    """Whether the store itself uses this topic, so that nobody may create, update or delete it."""
+    """Whether the store itself uses this topic: no user may create, update or delete it."""
     return name.startswith(SYSTEM_PREFIX) or name in FIXED_SYSTEM_TOPICS | {
         settings["brokerName"],
         settings["brokerClusterName"],
@@ -101,7 +101,7 @@ def is_system_topic(name: str, settings: Settings) -> bool:
 
 
 def reply_topic(settings: Settings) -> str:
-    """The topic of answers to requests, one for each cluster."""
+    """The topic of replies to requests, one for each cluster."""
     return f"{settings['brokerClusterName']}_REPLY_TOPIC"
 
 

@@ -1,15 +1,15 @@
 """Names RocketMQ reads from broker.conf, 4.1 to 5.3: broker, store, tiered store, network, access.
 
-Only for telling a name that has no effect here from one that is misspelt; what acts is in settings.py.
+They serve only to tell a name that has no effect here from one that is misspelt; names that act are in settings.py.
 """
 
-# What a name was called before 4.5.2, still found in old files.
+# Spelling before 4.5.2, still found in old files → spelling now.
 OLD_SPELLINGS = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
 
-# Passwords and keys: the name is kept, the value is not, because a store is read by many.
+# Passwords and keys: the name is kept, the value is not, because many people read a store.
 SECRET_NAMES = frozenset(
     {
         "initAuthenticationUser",

@@ -1,4 +1,4 @@
-"""Settings of a store: broker.conf names, typed, with RocketMQ's defaults unless said otherwise.
+"""Settings of a store: broker.conf names, typed, with RocketMQ's defaults unless docs say otherwise.
 
 A real broker.conf goes in as it is. Names that act here are parsed and checked; other names RocketMQ knows
 are kept and can be listed as without effect; a name it does not know is refused with the nearest one it does
@@ -22,7 +22,7 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 CONSUME_QUEUE_UNIT_BYTES = 20
 # A record may be this much longer than maxMessageSize: topic, properties and fixed fields (store.md 1.10).
 RECORD_OVERHEAD_BYTES = 65_536
-# Longer waits lead out of every calendar, and out of 64 bits.
+# Longer waits exceed every calendar, and 64 bits.
 LONGEST_WAIT_MS = 10_000 * 366 * 86_400_000
 UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -32,7 +32,7 @@ class Setting:
     """A setting whose value is checked: what it does, its default, and how its text becomes a value.
 
     parse  raises ValueError with what was expected
-    acts   whether some job reads it; else it is kept and listed as without effect, as names are that are not checked
+    acts   whether a job reads it; if not, it is kept and listed as without effect, like names that are not checked
     """
 
     default: Any
@@ -42,7 +42,7 @@ class Setting:
 
 
 def whole_number(at_least: int, at_most: int = INT_MAX) -> Callable[[str], int]:
-    """Parses as Java does, and only inside [at_least, at_most]."""
+    """A parser of whole numbers, as Java reads them, from `at_least` to `at_most`; it raises ValueError otherwise."""
 
     def parse(text: str) -> int:
         expected = f"a whole number from {at_least} to {at_most}"
@@ -66,7 +66,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 
 def true_or_false(text: str) -> bool:
-    # Java takes anything but "true" as false; a typing error in a switch is better refused.
+    # Java takes anything but "true" as false; here a typing error in a switch is refused.
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.strip().lower() == "true"
@@ -79,14 +79,14 @@ def words(text: str) -> str:
 
 
 def hours_of_day(text: str) -> str:
-    """RocketMQ's `04` or `04;16`: whole hours, local time."""
+    """The text, checked: RocketMQ's `04` or `04;16`, whole hours, local time."""
     if not all(re.fullmatch(r"[01]?[0-9]|2[0-3]", hour) for hour in text.strip().split(";")):
         raise ValueError('hours from 00 to 23 separated by ";"')
     return text.strip()
 
 
 def delay_levels_ms(text: str) -> tuple[int, ...]:
-    """Milliseconds of levels 1, 2, …; everything a broker would not start with is refused.
+    """Milliseconds of levels 1, 2, …; raises ValueError for what a broker would not start with.
 
     >>> delay_levels_ms("1s 5s 1m")
     (1000, 5000, 60000)
@@ -111,13 +111,13 @@ def delay_level_list(text: str) -> str:
 
 
 def timer_precision_ms(text: str) -> int:
-    """RocketMQ knows 100, 200, 500 and 1000 and takes the next lower one (100 for anything below)."""
-    asked = whole_number(1)(text)
-    return max((known for known in (100, 200, 500, 1000) if known <= asked), default=100)
+    """Milliseconds of a slot: RocketMQ knows 100, 200, 500 and 1000 and takes the next lower one (100 below that)."""
+    requested = whole_number(1)(text)
+    return max((known for known in (100, 200, 500, 1000) if known <= requested), default=100)
 
 
 def host(text: str) -> str:
-    """`ip:port`, an IPv6 address in brackets; names are refused, because records hold addresses.
+    """`ip:port`, an IPv6 address in brackets; raises ValueError for names, because records hold addresses.
 
     >>> host("10.0.0.1:10911"), host("[2001:db8:0::1]:10911")
     ('10.0.0.1:10911', '[2001:db8::1]:10911')
@@ -138,7 +138,7 @@ def host(text: str) -> str:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    # 100 bytes: the shortest record (91, a topic of one byte) and the 8 bytes that stay free behind it.
+    # 100 bytes: the shortest record (91, a topic of one byte) and the 8 bytes that stay free after it.
     "mappedFileSizeCommitLog": Setting(
         1_073_741_824, "bytes of a log segment; fixed once messages are there", whole_number(100)
     ),
@@ -191,7 +191,7 @@ KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 class Settings:
     """The settings of one store: `settings["maxMessageSize"]` is the typed value, given or default.
 
-    given  name and text of what was given, also of names without effect: what the store keeps
+    given  text of each setting that was given, by name, also of names without effect: the store keeps these
     """
 
     given: Mapping[str, str] = field(default_factory=dict)
@@ -199,7 +199,7 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Settings":
-        """Check names and values; BadInput lists everything that is wrong at once."""
+        """The settings, checked. Raises one BadInput that lists every name and value that is wrong."""
         complaints = []
         values = {}
         for name, text in given.items():
@@ -227,16 +227,16 @@ class Settings:
 
     @property
     def without_effect(self) -> list[str]:
-        """Names that were given and that RocketMQ knows, but that no job here reads."""
+        """Names that were given and that RocketMQ knows, but that no job reads."""
         return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
 
     def differences(self, asked: "Settings") -> list[str]:
-        """Where `asked` is another value, in words; a default said aloud is no difference."""
+        """Where `asked` has another value, in words; a default that was given explicitly does not differ."""
         acting = [(name, self[name], asked[name]) for name in sorted(ACTING)]
         kept = sorted(set(self.without_effect) | set(asked.without_effect))
         others = [(name, self.given.get(name, "not set"), asked.given.get(name, "none")) for name in kept]
         return [
-            f"{name} is {here}, asked for {there}" for name, here, there in acting + others if here != there
+            f"{name} is {here}, requested {there}" for name, here, there in acting + others if here != there
         ]
 
     @property
@@ -245,7 +245,7 @@ class Settings:
 
     @property
     def queue_file_bytes(self) -> int:
-        """Size of a consume queue file: whole units, rounded up as a broker does."""
+        """Size of a consume queue file: whole units of 20 bytes, rounded up as a broker does."""
         units = -(-int(self["mappedFileSizeConsumeQueue"]) // CONSUME_QUEUE_UNIT_BYTES)
         return units * CONSUME_QUEUE_UNIT_BYTES
 
@@ -259,7 +259,7 @@ class Settings:
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
-        """Milliseconds of delay level 1 first."""
+        """Milliseconds of each delay level, level 1 first."""
         return delay_levels_ms(self["messageDelayLevel"])
 
     @property
@@ -279,7 +279,7 @@ def _default_store_host(values: Mapping[str, Any]) -> str:
 
 
 def nearest_name(name: str) -> str:
-    """The known name that looks most like this one; case does not count.
+    """The known name that is spelt most like this one; case does not count.
 
     >>> nearest_name("maxmesagesize")
     'maxMessageSize'
@@ -290,7 +290,7 @@ def nearest_name(name: str) -> str:
 
 
 def read_broker_conf(text: str) -> dict[str, str]:
-    """A broker.conf as Java's Properties.load reads it; of a name said twice the last one counts.
+    """A broker.conf as Java's Properties.load reads it; of a name that comes twice the last value counts.
 
     >>> read_broker_conf("brokerName = broker-b\\n# a comment\\ndeleteWhen:04")
     {'brokerName': 'broker-b', 'deleteWhen': '04'}

@@ -1,4 +1,4 @@
-"""Times: which ones a message may be put with, and how those of a log are reckoned with.
+"""Times: which ones a put takes, and how jobs compute with those of a log.
 
 An imported log may hold any 64 bits as a time, and one such row must not stop a job that reads all of them.
 """
@@ -6,18 +6,18 @@ An imported log may hold any 64 bits as a time, and one such row must not stop a
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-# The years 1970 to 9999, epoch milliseconds: what a put takes.
+# A put takes times in the years 1970 to 9999, epoch milliseconds.
 FIRST_MS, LAST_MS = 0, 253_402_300_799_999
 
-# A time counts as at most this far from 1970: times and waits of this size add up in 64 bits, also a thousand of one.
+# A time counts as at most this far from 1970, milliseconds: a thousand times and waits of this size add up in 64 bits.
 FARTHEST_MS = 2**53
 
-# What every reader can show, in any time zone: Python's calendar ends with the year 9999 of the reader's own zone.
+# Every reader can show these, in any time zone: Python's calendar ends with the year 9999 of the reader's own zone.
 _FIRST_SHOWN_MS, _LAST_SHOWN_MS = -62_135_510_400_000, 253_402_214_399_999
 
 
 def within_reach(time: Column) -> Column:
-    """A time or a wait that can be added to others without an overflow: the same, but for one beyond FARTHEST_MS."""
+    """A time or a wait that can be added to others without an overflow: long, cut to ±FARTHEST_MS."""
     return (
         F.when(time > FARTHEST_MS, FARTHEST_MS).when(time < -FARTHEST_MS, -FARTHEST_MS).otherwise(time)
     ).cast("long")

@@ -51,7 +51,7 @@ def test_made_again_with_other_settings_it_is_refused(commitlake, store):
     assert (run.exit_status, run.result["status"]) == (2, "failed")
     assert run.stderr.strip() == (
         f"error: there is a store at {store.uri} with other settings: mappedFileSizeCommitLog is 1073741824, "
-        "asked for 4096. Nothing was changed; give the same settings, or another --store"
+        "requested 4096. Nothing was changed; give the same settings, or another --store"
     )
 
 

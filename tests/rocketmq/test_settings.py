@@ -192,8 +192,8 @@ def test_a_default_said_aloud_is_no_difference():
     stored = Settings.of({"fileReservedTime": "72", "flushDiskType": "SYNC_FLUSH"})
     assert stored.differences(Settings.of({"flushDiskType": "SYNC_FLUSH"})) == []
     assert stored.differences(Settings.of({"fileReservedTime": "48"})) == [
-        "fileReservedTime is 72, asked for 48",
-        "flushDiskType is SYNC_FLUSH, asked for none",
+        "fileReservedTime is 72, requested 48",
+        "flushDiskType is SYNC_FLUSH, requested none",
     ]
 
 
