@@ -25,7 +25,7 @@ from schemas.table import Table
 from schemas.topics import TOPICS
 from schemas.validations import VALIDATIONS
 
-# Derived from the log: drop, dispatch --rebuild, and they are equal again.
+# These tables are derived from the log: after they are dropped, `dispatch --rebuild` makes equal ones.
 DERIVED = (CONSUME_QUEUE, MESSAGE_INDEX, PARKED, CLAIMS)
 
 TABLES = (

@@ -9,7 +9,7 @@ CLAIMS = Table(
         ("segment", "long", "segment of physical_offset"),
         ("origin_offset", "long", "physical offset of the first row of the chain"),
         ("source_offset", "long", "physical offset of the row that is claimed"),
-        ("claim", "string", "what of the source is taken"),
+        ("claim", "string", "what is claimed of the source: settle, a group's retry, a redrive, …"),
         ("purpose", "string", "why the claiming row was made"),
         ("physical_offset", "long", "where the claiming row starts in the log, bytes"),
         ("append_seq", "long", "the append of the log that this row follows"),

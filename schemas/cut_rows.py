@@ -7,7 +7,7 @@ from schemas.table import Table
 
 CUT_ROWS = Table(
     "cut_rows",
-    "One row per row that was cut off the log, as it lay there, kept for a person to look at.",
+    "One row per row that was cut off the log, as it lay there, kept for a person to read.",
     t.StructType(
         [
             *COMMITLOG.columns.fields,

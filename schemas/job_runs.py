@@ -1,13 +1,13 @@
-"""Runs of jobs."""
+"""Job runs: when each ran, and its result."""
 
 from schemas.table import Table, columns
 
 JOB_RUNS = Table(
     "job_runs",
-    "One row per run that wrote or failed; readers and idle ticks leave none.",
+    "One row per job run that wrote or failed; readers and idle ticks leave none.",
     columns(
         ("job", "string", "name of the job"),
-        ("run_id", "string", "id of the run"),
+        ("run_id", "string", "id of the job run"),
         ("started_ms", "long", "when it started, epoch milliseconds"),
         ("seconds", "double", "how long it took"),
         ("status", "string", "ok or failed"),

@@ -1,4 +1,4 @@
-"""Parked messages: what waits for its time or for a decision."""
+"""Parked messages: they wait for their time or for a decision."""
 
 from schemas.table import Table, columns
 

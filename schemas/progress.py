@@ -1,14 +1,14 @@
-"""Progress: a cache of how far each follower of the log has come, each row with the proof of what it says."""
+"""Progress: a cache of how far each follower of the log has come, each row with its proof."""
 
 from schemas.table import Table, columns
 
 PROGRESS = Table(
     "progress",
-    "One row per follower of the log: the last append it has followed, and which table and log the row speaks of. A cache.",
+    "One row per follower of the log: the last append it has followed, and of which table and log that holds. A cache.",
     columns(
         ("follower", "string", "who follows the log: a derived table or a job, by name"),
         ("append_seq", "long", "the last append of the log it has followed"),
-        ("table_id", "string", "of a derived table: Delta's id of the table that the row speaks of"),
+        ("table_id", "string", "of a derived table: Delta's id of the table for which the row holds"),
         (
             "table_number",
             "long",
@@ -19,7 +19,7 @@ PROGRESS = Table(
         (
             "log_commit",
             "string",
-            "Delta's txnId of that version: a log that has another one there is another log",
+            "Delta's txnId of that version: a log with another one at that version is another log",
         ),
         (
             "clock_ms",

@@ -11,7 +11,7 @@ REPLICAS = Table(
         ("role", "string", "its broker role"),
         ("acked_offset", "long", "physical offset up to which it has the log"),
         ("in_sync", "boolean", "whether it counts for in-sync replicas"),
-        ("updated_timestamp", "long", "when it was last heard of, epoch milliseconds"),
+        ("updated_timestamp", "long", "when it last reported, epoch milliseconds"),
     ),
     key=("replica_id",),
 )

@@ -1,4 +1,4 @@
-"""Subscriptions: what each group asked for."""
+"""Subscriptions: the filter of each group for each topic."""
 
 from schemas.table import Table, columns
 

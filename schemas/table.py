@@ -1,4 +1,4 @@
-"""What a table is: a name, columns that each say what they are, a key, and how its files are laid out."""
+"""What a table is: its name, its columns with their meaning, its key, and how its files are laid out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ class Table:
     name          its directory under the store, and its name in SQL
     comment       what a row is, one sentence
     columns       the columns, each with its meaning as the column's comment
-    key           columns that tell rows apart
-    partition_by  directory levels; none unless a reader prunes by them
+    key           columns that identify a row
+    partition_by  Delta's partition columns; none unless a reader prunes by them
     statistics    columns whose least and greatest value every file keeps; none: Delta's own choice
     properties    Delta table properties beside those every table has
-    numbered_by   which commits are numbered together: all of the table, or those of one group; nothing: a row follows
-                  from no other, and commits have no numbers
+    numbered_by   which commits are numbered together: all of the table, or those of one group; nothing: no row follows
+                  from another, and commits have no numbers
     """
 
     name: str
@@ -46,7 +46,7 @@ def columns(*described: tuple[str, str, str]) -> t.StructType:
     )
 
 
-# The types tables use, by the names interface and docs give them (a DDL parser would need a session).
+# The types of columns, by the names that the docs use (a DDL parser would need a session).
 TYPES: dict[str, t.DataType] = {
     "string": t.StringType(),
     "int": t.IntegerType(),
