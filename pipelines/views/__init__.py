@@ -1,1 +1,1 @@
-"""Views: what a person asks of the tables, each written once as SQL."""
+"""Views: what SQL users read of the tables; each query is written once."""

@@ -5,7 +5,7 @@ from pipelines.views.view import View
 
 
 def _copies_for_group(name: str, comment: str, prefix: str) -> View:
-    # The log's own column is filtered, not consume_queue: rows that are not dispatched yet count too.
+    # The log is filtered by topic, and not consume_queue read: rows that are not dispatched yet count too.
     return View(
         name,
         comment,
@@ -27,8 +27,7 @@ DEAD_LETTERS = _copies_for_group(
 )
 
 # A group that has read one queue of a topic reads the topic: a queue it has not begun counts from 0, as a
-# broker counts it. Members that each read everything (broadcasting) stand for the group by the slowest of
-# them.
+# broker counts it. Where each member reads everything (broadcasting), the slowest one counts for the group.
 CONSUMER_PROGRESS = View(
     "consumer_progress",
     "How far each group has read each queue, and how many messages wait for it.",

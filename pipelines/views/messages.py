@@ -7,8 +7,8 @@ from pipelines.rocketmq.times import timestamp_sql
 from pipelines.views.view import View
 from schemas import COMMITLOG
 
-# A name and a value end where the next 0x01 or 0x02 is; pieces without a name or without a value vanish, and
-# of a name that comes twice the last value counts (docs/rocketmq/store.md 1.8).
+# A name ends at the next 0x01, a value at the next 0x02; pieces without a name or a value are dropped, and of
+# a name that comes twice the last value counts (docs/rocketmq/store.md 1.8).
 _PIECES = r"""
     filter(split({text}, '\u0002'),
            piece -> instr(piece, '\u0001') > 1 AND instr(piece, '\u0001') < length(piece))
@@ -22,7 +22,7 @@ def properties_sql(text: str) -> str:
     pieces = _PIECES.format(text=text).strip()
     name, value = _NAME.format(piece="piece"), _VALUE.format(piece="piece")
     later = "slice({all}, place + 2, size({all}))".format(all="pieces")
-    # Almost no message has a name twice; only then is every piece compared with those behind it.
+    # Almost no message has a name twice; only then is every piece compared with those after it.
     return f"""
     transform(array({pieces}), pieces ->
         IF(size(array_distinct(transform(pieces, piece -> {name}))) = size(pieces),

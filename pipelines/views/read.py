@@ -1,4 +1,4 @@
-"""All views, and how one is read over whatever gives the tables' rows."""
+"""All views, and how one is read over a source of the tables' rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from pipelines.views.view import View
 from pipelines.views.waiting import HALF_MESSAGES, SCHEDULED_MESSAGES
 from schemas import TABLES_BY_NAME, Table
 
-# In an order in which a view comes after those it reads.
+# A view comes after those it reads.
 VIEWS: Mapping[str, View] = {
     view.name: view
     for view in (
@@ -30,7 +30,7 @@ VIEWS: Mapping[str, View] = {
 
 
 class Readable(Protocol):
-    """What gives a table's rows: a store, a snapshot, a store as of a past time."""
+    """A source of tables' rows: a store, a snapshot, a store as of a past time."""
 
     def read(self, table: Table) -> DataFrame: ...
 
@@ -64,7 +64,7 @@ def read_view(source: Readable, name: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class _LogRows:
-    """Rows of the log in place of the log."""
+    """A source that has rows of the log and no other table."""
 
     rows: DataFrame
 
@@ -73,5 +73,5 @@ class _LogRows:
 
 
 def as_messages(rows: DataFrame) -> DataFrame:
-    """Rows of the log as the view `messages` shows them."""
+    """The view `messages` over these rows of the log."""
     return read_view(_LogRows(rows), "messages")

@@ -1,4 +1,4 @@
-"""One query in SQL over the tables and views of a store, and nothing but a query; predicates alike."""
+"""SQL that only reads: one query over the tables and views of a store, or a predicate; anything else is refused."""
 
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from pipelines.spark_internals.sessions import cloned, moved
 from pipelines.views.read import VIEWS, Readable, Reading
 from schemas import TABLES
 
-# What Spark raises for a query that is wrong, or that meets a value it cannot take.
+# Spark raises these for a query that is wrong, or that meets a value it cannot take.
 FAULTS_OF_A_QUERY = (
     AnalysisException,
     ArithmeticException,
@@ -36,9 +36,9 @@ FAULTS_OF_A_QUERY = (
 
 
 class QuerySession:
-    """Read-only queries over tables and views, which they know by their names.
+    """Read-only queries over tables and views, by their names.
 
-    They run in a session of their own: the caller's knows neither the names nor the settings.
+    They run in a session of their own: the caller's session gets neither the names nor the settings.
     """
 
     def __init__(self, spark: SparkSession, tables: Readable) -> None:
@@ -51,7 +51,7 @@ class QuerySession:
     def rows(self, statement: str) -> DataFrame:
         """The rows of one query.
 
-        Raises BadInput as `expect_query`, and with Spark's own line for a query it does not understand.
+        Raises BadInput as `expect_query` does, and with Spark's own message for a query that Spark refuses.
         """
         for name in expect_query(self._spark, statement) - self._named:
             moved(self._reading.frame(name), self._spark).createOrReplaceTempView(name)
@@ -94,7 +94,7 @@ def expect_predicate(spark: SparkSession, option: str, predicate: str) -> None:
 
 @contextmanager
 def spark_faults() -> Iterator[None]:
-    """What Spark raises inside, because a text is wrong or meets a value it cannot take, as BadInput."""
+    """While inside, what Spark raises for a text that is wrong, or meets a value it cannot take, becomes BadInput."""
     try:
         yield
     except FAULTS_OF_A_QUERY as wrong:
@@ -108,7 +108,7 @@ def spark_faults() -> Iterator[None]:
 
 
 def fault(wrong: PySparkException) -> BadInput:
-    """What Spark says about a query, in one line."""
+    """A BadInput with Spark's message about a query, in one line, without plan and stack trace."""
     lines = [line.strip() for line in str(wrong).strip().splitlines()]
     said = " ".join(takewhile(lambda line: line and not line.startswith(("==", "JVM stacktrace")), lines))
     return BadInput(re.sub(r";?\s*(SQLSTATE: \w+;?)(.*)$", r" (\1\2)", said).replace(";)", ")").rstrip("; "))

@@ -3,8 +3,8 @@
 from pipelines.rocketmq.times import timestamp_sql
 from pipelines.views.view import View
 
-# A queue's end is what dispatch has seen: its last entry; else the first message that waits for dispatch;
-# else, of a queue whose rows have expired, the offset it goes on from (docs/rocketmq/store.md 7.1).
+# A queue ends where dispatch has come: after its last entry; else at the first message that waits for dispatch;
+# else, where its rows have expired, at the offset it goes on from (docs/rocketmq/store.md 7.1).
 TOPIC_STATUS = View(
     "topic_status",
     "The queues of every topic: first and next offset dispatch has seen, and the last message's time.",

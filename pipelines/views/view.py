@@ -1,4 +1,4 @@
-"""A view as a value: its text names the tables and views it reads in braces.
+"""A view as a value: the text of a query, which names the tables and views it reads in braces.
 
 The same text is read over the tables' newest rows, over those of one snapshot or of a past time (read.py), and, with the
 tables' registered names put in, becomes a view of the session's catalog (store/catalog.py).
@@ -11,7 +11,7 @@ from string import Formatter
 
 @dataclass(frozen=True)
 class View:
-    """One view: its name in SQL, what a row of it is, and the query it stands for.
+    """One view: its name in SQL, what a row of it is (comment), and its query (text).
 
     >>> View("halves", "…", "SELECT * FROM {parked} AS p").reads
     ('parked',)
@@ -28,5 +28,5 @@ class View:
         return tuple(sorted(named))
 
     def over(self, names: Mapping[str, str]) -> str:
-        """The query with every table and view under the name SQL knows it by."""
+        """The query with every table and view under its name in SQL: `names` has these by the names in the text."""
         return self.text.format(**{name: names[name] for name in self.reads})

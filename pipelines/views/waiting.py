@@ -4,7 +4,7 @@ from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC, TIMER
 from pipelines.rocketmq.times import timestamp_sql
 from pipelines.views.view import View
 
-_REAL_PLACE = """
+_REAL_QUEUE = """
     properties['REAL_TOPIC'] AS real_topic,
     try_cast(properties['REAL_QID'] AS INT) AS real_queue_id,
 """
@@ -19,10 +19,10 @@ _CANCELS, _UNIQUE_KEY = _property_sql("TIMER_DEL_UNIQKEY"), _property_sql("UNIQ_
 _REAL_TOPIC = _property_sql("REAL_TOPIC")
 _ROLL_TIMES = f"try_cast({_property_sql('TIMER_ROLL_TIMES')} AS INT)"
 
-# What an imported broker had already settled is below its floors, back in its topic since it was due, or put back into
-# the timer; a timer may be cancelled in its slot (by a bare key before RocketMQ 5.3.2), and its cancel is never
-# delivered. Beyond the floors a half is settled by a commit row that names it and by op marks that list its queue offset.
-# A delayed row on its way to the half topic is dropped when due.
+# What an imported broker had settled is below its floors, back in its topic since it was due, or put back into the timer.
+# A timed message may be cancelled in its slot (by a bare key before RocketMQ 5.3.2), and its cancel is never delivered.
+# Beyond the floors a half message is settled by a commit row that names it and by op marks that list its queue offset. A
+# delayed row on its way to the half topic is dropped when due.
 SCHEDULED_MESSAGES = View(
     "scheduled_messages",
     "Delayed and timed messages that wait: parked and not settled by a later row, a cancel or an imported broker.",
@@ -30,7 +30,7 @@ SCHEDULED_MESSAGES = View(
 SELECT
     IF(parked.topic = '{SCHEDULE_TOPIC}', 'schedule', 'timer') AS kind,
     {timestamp_sql("due_ms")} AS due_time,
-    {_REAL_PLACE.strip()}
+    {_REAL_QUEUE.strip()}
     parked.*
 FROM {{messages}} AS parked
 LEFT ANTI JOIN (SELECT source_offset FROM {{commitlog}} AS log WHERE claim = 'settle') AS settled
@@ -85,7 +85,7 @@ HALF_MESSAGES = View(
     f"""
 SELECT
     {timestamp_sql("due_ms")} AS due_time,
-    {_REAL_PLACE.strip()}
+    {_REAL_QUEUE.strip()}
     properties['PGROUP'] AS producer_group,
     coalesce(try_cast(properties['TRANSACTION_CHECK_TIMES'] AS INT), 0) AS check_times,
     half.*
