@@ -17,7 +17,7 @@ class Table:
     key           columns that identify a row
     partition_by  Delta's partition columns; none unless a reader prunes by them
     statistics    columns whose least and greatest value every file keeps; none: Delta's own choice
-    properties    Delta table properties beside those every table has
+    properties    Delta table properties besides those every table has
     numbered_by   which commits are numbered together: all of the table, or those of one group; nothing: no row follows
                   from another, and commits have no numbers
     """

@@ -1,4 +1,4 @@
-"""Settings of a store: broker.conf names, typed, with RocketMQ's defaults unless docs say otherwise.
+"""Settings of a store: broker.conf names, typed, with RocketMQ's defaults unless docs/ says otherwise.
 
 A real broker.conf goes in as it is. Names that act here are parsed and checked; other names RocketMQ knows
 are kept and can be listed as without effect; a name it does not know is refused with the nearest one it does
@@ -150,11 +150,11 @@ SETTINGS: Mapping[str, Setting] = {
     "timerMaxDelaySec": Setting(0, "how far ahead a timed message may be; 0: no limit", whole_number(0)),
     "timerPrecisionMs": Setting(1_000, "milliseconds of a timer slot", timer_precision_ms),
     "transactionTimeOut": Setting(
-        6_000, "milliseconds until a half message is asked about", whole_number(0, LONG_MAX)
+        6_000, "milliseconds until a half message is checked", whole_number(0, LONG_MAX)
     ),
-    "transactionCheckMax": Setting(15, "questions before a half message is given up", whole_number(0)),
+    "transactionCheckMax": Setting(15, "checks before a half message is given up", whole_number(0)),
     "transactionCheckInterval": Setting(
-        30_000, "milliseconds between two rounds of questions", whole_number(1, LONG_MAX), acts=False
+        30_000, "milliseconds between two rounds of checks", whole_number(1, LONG_MAX), acts=False
     ),
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
     "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day, acts=False),
@@ -178,7 +178,7 @@ SETTINGS: Mapping[str, Setting] = {
         86_400, "how far --now of a put may be ahead of the log's last message; 0: no limit", whole_number(0)
     ),
     "maxUnpackedBytes": Setting(
-        MAX_UNPACKED_BYTES, "bytes of a compressed body, once unpacked, that are handed over", whole_number(1)
+        MAX_UNPACKED_BYTES, "bytes that a compressed body may unpack to", whole_number(1)
     ),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
@@ -230,11 +230,11 @@ class Settings:
         """Names that were given and that RocketMQ knows, but that no job reads."""
         return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
 
-    def differences(self, asked: "Settings") -> list[str]:
-        """Where `asked` has another value, in words; a default that was given explicitly does not differ."""
-        acting = [(name, self[name], asked[name]) for name in sorted(ACTING)]
-        kept = sorted(set(self.without_effect) | set(asked.without_effect))
-        others = [(name, self.given.get(name, "not set"), asked.given.get(name, "none")) for name in kept]
+    def differences(self, requested: "Settings") -> list[str]:
+        """Where `requested` has another value, in words; a default that was given explicitly does not differ."""
+        acting = [(name, self[name], requested[name]) for name in sorted(ACTING)]
+        kept = sorted(set(self.without_effect) | set(requested.without_effect))
+        others = [(name, self.given.get(name, "not set"), requested.given.get(name, "none")) for name in kept]
         return [
             f"{name} is {here}, requested {there}" for name, here, there in acting + others if here != there
         ]

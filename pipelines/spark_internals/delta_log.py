@@ -1,4 +1,4 @@
-"""What Delta's log holds beside rows: commit numbers, versions, who wrote a commit and how many rows it added.
+"""What Delta's log holds besides rows: commit numbers, versions, who wrote a commit and how many rows it added.
 
 Delta keeps, for every application id (`txnAppId`), the last number (`txnVersion`) committed under it. The number is part of
 a snapshot, and a write that carries the next one is refused when another writer took it first. Delta's Python package

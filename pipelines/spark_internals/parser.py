@@ -99,7 +99,7 @@ def reads_of_query(spark: SparkSession, statement: str) -> Reads:
 
 
 def reads_of_expression(spark: SparkSession, expression: str) -> Reads:
-    """What an expression, such as a predicate, reads beside its columns. Raises as `reads_of_query`."""
+    """What an expression, such as a predicate, reads besides its columns. Raises as `reads_of_query`."""
     return _reads_of(spark, java_session(spark).sessionState().sqlParser().parseExpression(expression))
 
 

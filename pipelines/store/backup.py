@@ -1,13 +1,13 @@
-"""Backups: a copy of a store that is a store, made beside whoever writes.
+"""Backups: a copy of a store that is itself a store, made while other jobs write.
 
-Every table is pinned to one version, and what the version is made of is copied: its data files, which are never changed
-once written, and of its log the last checkpoint and the commits since. What speaks of something else is pinned before it:
-progress before the tables it vouches for, those and the groups' places before the log they follow, the log before the
-topics and settings its messages were put by. So the copy is, at worst, what a store is after a crash: the next run of each
-job goes on from there. On a local store all are pinned under its lock, at one moment.
+Every table is pinned to one version, and the files of that version are copied: its data files, which are never changed
+once written, and of its log the last checkpoint and the commits since. A table that refers to another is pinned before it:
+progress before the derived tables it covers, those and the groups' offsets before the log they follow, the log before the
+topics and settings its messages were put by. So the copy is, at worst, like a store after a crash: the next run of each
+job goes on from there. On a local store all tables are pinned under its lock, at one moment.
 
 Data files are copied first, while nothing refers to them; then the logs, that of `store_settings` last: without it a
-directory is no store. A run that was cut short is run again, and a run that finds a backup adds what is new.
+directory is not a store. An interrupted backup is run again, and a run that finds a backup adds what is new.
 """
 
 import json
@@ -37,13 +37,13 @@ from schemas import (
 )
 
 SPEAK_OF_THE_LOG = (PROGRESS, *DERIVED, CONSUMER_OFFSETS, IN_FLIGHT, QUEUE_BOUNDS)
-# Copies wait for the storage, not for this machine.
+# Files are copied by this many threads: copies wait for the storage, not for this machine.
 COPIED_SIDE_BY_SIDE = 8
 
 
 @dataclass(frozen=True)
 class File:
-    """A file of a table: its name below the store's directory, and its length in bytes."""
+    """A file of a table: its path relative to the store's directory, and its length in bytes."""
 
     name: str
     size: int
@@ -60,7 +60,7 @@ class Pinned:
 
 @dataclass
 class Copied:
-    """What a backup has come to: files and bytes copied, and files that were there already."""
+    """The counts of a backup: files and bytes copied, and files that were there already."""
 
     files: int = 0
     bytes: int = 0
@@ -68,9 +68,9 @@ class Copied:
 
 
 class Backup:
-    """One run: a store as it is now, on its way into a directory.
+    """One backup: a store as it is now, and the directory it is copied to.
 
-    Raises BadInput where the directory holds something else than a backup of this store that nobody has written to.
+    Raises BadInput where the directory holds anything but a backup of this store that has not been written to.
     """
 
     def __init__(self, store: Store, to: str, now_ms: int) -> None:
@@ -93,13 +93,13 @@ class Backup:
         return sum(file.size for file in self.data)
 
     def copy(self, advance: Callable[[int], None]) -> Copied:
-        """Copy what is not there yet; `advance` is told the bytes of each data file that is there."""
+        """Copy what is not there yet, and count it; `advance` is called with the bytes of each data file that is there."""
         copied = Copied()
         if self.before is None:
             self._write_note("copying")
         with ThreadPoolExecutor(COPIED_SIDE_BY_SIDE) as pool:
             self._copy_all(pool, self.data, copied, advance)
-            # From here on the directory is no store, until its last log is there.
+            # From here on the directory is not a store, until its last log is there.
             self._write_note("copying")
             self._remove(f"{STORE_SETTINGS.name}/_delta_log")
             for table in (*(table for table in TABLES if table != STORE_SETTINGS), STORE_SETTINGS):
@@ -117,7 +117,7 @@ class Backup:
             advance(file.size)
 
     def _copy(self, file: File) -> bool:
-        """Copy a file unless it is there with its whole length; whether it was copied."""
+        """Whether a file was copied: it is, unless it is there with its whole length. Raises StoreError where that fails."""
         spark = self.store.spark
         source, target = (f"{uri}/{file.name}" for uri in (self.store.uri, self.to))
         try:
@@ -134,7 +134,7 @@ class Backup:
         return True
 
     def _log_files(self, table: Table) -> Iterator[File]:
-        """The log of a table's version, and the commits since one that progress names, or that the last backup has."""
+        """The log files of a table's version, with the commits since that which progress names, or the last backup has."""
         named = [self.tables[table.name].version]
         if self.before is not None and table.name in self.before:
             named.append(self.before[table.name].version)
@@ -149,21 +149,24 @@ class Backup:
             raise BadInput(f"--to is {theirs}; expected a directory apart from the store, which is at {ours}")
 
     def _read_note(self) -> dict[str, Pinned] | None:
-        """The versions the directory has, or was to get; None for one without a log, as an empty one is."""
+        """The pinned tables by name, of the backup in the directory, complete or not; None without a readable one.
+
+        Raises BadInput where the directory is not empty and is not a backup.
+        """
         directory, files = hadoop_path(self.store.spark, self.to)
         note, _ = hadoop_path(self.store.spark, f"{self.to}/{BACKUP_FILE}")
         if files.exists(note):
             try:
-                said = json.loads(read_text(self.store.spark, f"{self.to}/{BACKUP_FILE}") or "")
+                recorded = json.loads(read_text(self.store.spark, f"{self.to}/{BACKUP_FILE}") or "")
             except ValueError:
-                return None  # cut short while it was written
-            return {name: Pinned(**pinned) for name, pinned in said["tables"].items()}
+                return None  # its writer was interrupted
+            return {name: Pinned(**pinned) for name, pinned in recorded["tables"].items()}
         if files.exists(directory) and not self._holds_data_files_alone():
             raise BadInput(f"{self.to} is not empty and holds no backup; name an empty directory for --to")
         return None
 
     def _holds_data_files_alone(self) -> bool:
-        """Whether the directory is empty, or has what was copied by other means: tables' files without their logs."""
+        """Whether the directory is empty, or has only tables' files without their logs, copied by other means."""
         directory, files = hadoop_path(self.store.spark, self.to)
         names = [status.getPath().getName() for status in files.listStatus(directory)]
         logs = (hadoop_path(self.store.spark, f"{self.to}/{name}/_delta_log")[0] for name in names)
@@ -200,7 +203,7 @@ class Backup:
 
 
 def _pinned(store: Store) -> Snapshot:
-    """Every table as of now, what speaks of something else before that."""
+    """A snapshot with every table pinned; a table that refers to another is pinned first."""
     at = store.snapshot()
     after_the_log = [table for table in TABLES if table != COMMITLOG and table not in SPEAK_OF_THE_LOG]
     in_order = (*SPEAK_OF_THE_LOG, COMMITLOG, *after_the_log)
@@ -219,7 +222,7 @@ def _data_files(at: Snapshot, table: Table) -> Iterator[File]:
         for each in listed:
             yield File(f"{table.name}/{each.name}", each.size)
         return
-    # A few bytes a file.
+    # The driver gets a few bytes a file.
     for row in at.files(table).select("path", "size").collect():
         name = unquote(row.path)
         if name.startswith("/") or "://" in name:

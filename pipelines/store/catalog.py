@@ -1,4 +1,4 @@
-"""A store in the session's catalog: its tables where they lie, and its views over them."""
+"""A store in the session's catalog: external tables over its directories, and its views over them."""
 
 from pyspark.sql import SparkSession
 
@@ -11,7 +11,7 @@ from schemas import TABLES, Table
 
 
 def register_store(store: Store, database: str) -> dict[str, int]:
-    """Register every table and view under the database; again: views are made anew, tables stay.
+    """Register every table and view in the database, and return their counts; views are replaced, tables stay.
 
     Raises BadInput where the database holds tables of another store.
     """
@@ -33,10 +33,10 @@ def _register_table(store: Store, database: str, table: Table) -> None:
     if not spark.catalog.tableExists(name):
         spark.catalog.createTable(name, path=path, source="delta")
         return
-    registered, asked = _location(spark, name), _location(spark, delta_table(path))
-    if registered != asked:
+    registered, requested = _location(spark, name), _location(spark, delta_table(path))
+    if registered != requested:
         raise BadInput(
-            f"{database}.{table.name} is registered for {registered}, not for {asked}: "
+            f"{database}.{table.name} is registered for {registered}, not for {requested}: "
             "name another --database"
         )
 
@@ -46,7 +46,7 @@ def _in(database: str, name: str) -> str:
 
 
 def _location(spark: SparkSession, table: str) -> str:
-    """Where a table lies, with its file system."""
+    """The directory of a table, with its file system."""
     detail = spark.sql(f"DESCRIBE DETAIL {table}").select("location").first()
     assert detail is not None
     return str(detail[0])

@@ -1,6 +1,6 @@
 """Committing: compare and swap. The one place that writes rows.
 
-Delta refuses a commit whose number another writer has taken, with an exception or by writing nothing and saying nothing.
+Delta refuses a commit whose number another writer has taken, with an exception or by silently writing nothing.
 So a normal return proves nothing: a commit is ours when a version after the plan's snapshot carries our token.
 """
 
@@ -30,8 +30,8 @@ from pipelines.store.store import Store
 
 log = logging.getLogger(__name__)
 
-# A minute-long put beside writers every few seconds loses some races; forty tries with pauses of up to five seconds
-# are minutes of bad luck in a row, after which a person should look.
+# A minute-long put while others write every few seconds loses some races; forty attempts with pauses of up to five
+# seconds are minutes of bad luck in a row, after which a person should check what writes.
 ATTEMPTS = 40
 LONGEST_PAUSE_SECONDS = 5
 
@@ -56,10 +56,10 @@ class Committed:
 def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = ATTEMPTS) -> Committed:
     """Plan from a snapshot and write the plan; when another writer came first, plan again from the new head.
 
-    The planner may be called several times and must not act on the world. A write that is refused leaves nothing; those
-    before and beside it stay, and the next plan sees them.
+    The planner may be called several times and must not have side effects. A write that is refused leaves nothing; the
+    writes before it and side by side with it stay, and the next plan sees them.
 
-    Raises HeadMoved when every attempt was lost.
+    Raises HeadMoved when every attempt lost the race.
     """
     committed = Committed()
 
@@ -86,7 +86,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
 
 
 def _advise(lost: RetryCallState) -> NoReturn:
-    """Say what the user can do when every attempt was lost."""
+    """Raise HeadMoved with what the user can do when every attempt lost the race."""
     assert lost.outcome is not None, "an attempt has ended"
     last = lost.outcome.exception()
     raise HeadMoved(
@@ -96,7 +96,7 @@ def _advise(lost: RetryCallState) -> NoReturn:
 
 
 def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
-    """Make writes side by side; what became of one that was refused is raised when all have ended."""
+    """Make writes side by side; the failure of one is raised when all have ended."""
     outcomes = under_lock(store.spark, store.uri, lambda: _outcomes(store, writes))
     failures = []
     for write, outcome in zip(writes, outcomes, strict=True):
@@ -108,7 +108,7 @@ def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
             log.debug("another writer has advanced %s", name)
         else:
             failures.append(outcome)
-    # A lost race is planned again, which must not hide what else went wrong.
+    # Other failures are raised first: a lost race is planned again, which would hide them.
     for failure in sorted(failures, key=lambda failure: isinstance(failure, HeadMoved)):
         raise failure
 
@@ -141,7 +141,7 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     if write.replace_where not in (None, "true"):
         writer = writer.option("replaceWhere", write.replace_where)
     if write.replace_where == "true":
-        # A table of an older version gets the columns that were thought of since.
+        # A table of an older version gets the columns that were added since.
         writer = writer.option("mergeSchema", "true")
     try:
         writer.save(store.path(write.table))

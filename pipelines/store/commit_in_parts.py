@@ -1,4 +1,4 @@
-"""Work that is too much for one commit: plan a part, commit it, add up, until nothing is left."""
+"""Work that is too much for one commit: plan a part, commit it, add its counts up, until nothing is left."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -21,13 +21,13 @@ def commit_in_parts(
     commit      writes a plan, as `pipelines.store.commit.commit` does for a store
     plan_part   from a snapshot, and from what the part before it left (None for the first), to the plan of the next part
     added_up    names of counts in a part's result
-    left        name of the value in a part's result that says whether, or where, more is left; anything false: nothing
+    left        name of the value in a part's result that says whether, or where, more is left; a false value: nothing
     after_each  is called with the result of each part
 
-    The loop ends because each part takes something from the next. A planner that says that more is left must see to that:
+    The loop ends because each part leaves less for the next. A planner that reports that more is left must ensure this:
     either its plan writes rows by which the next plan finds, in its own snapshot, that this part is done (a claim of each
     source), or the next plan begins after what it left, which lies further on each time. A plan whose part may turn out
-    empty must say that nothing is left or that it begins further on: the same part planned again would come for ever.
+    empty must report that nothing is left or a start further on: the same part would otherwise be planned for ever.
     """
     totals = dict.fromkeys(added_up, 0)
     rest = None

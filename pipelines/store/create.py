@@ -1,4 +1,4 @@
-"""Creating a store: its tables first, its settings last, so that what has settings is whole."""
+"""Creating a store: its tables first, its settings last, so a store with settings is complete."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,17 @@ PLAIN_DELTA = {
     "delta.columnMapping.mode": "none",
     "delta.enableRowTracking": "false",
 }
-# Small commits are many, and the one that writes a checkpoint takes two seconds instead of a third of one (Delta's own
-# interval is 10). A reader replays at most so many files of the transaction log, which sixty have not slowed measurably.
+# The interval is in commits; Delta's default is 10. Small commits are many, and one that writes a checkpoint takes two
+# seconds instead of a third of one. A reader replays at most that many files of the transaction log; sixty have not
+# slowed it measurably.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
 
 
 def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store:
-    """Make the tables of a store and record its settings; a creation that was cut short goes on.
+    """The store, once its tables are made and its settings recorded; an interrupted creation goes on.
 
-    Topics and groups a new store starts with are the caller's (pipelines.store.topics). Raises BadInput for a setting
-    RocketMQ does not know or a value it does not take, and for a directory that is to become a store by a backup.
+    The caller makes the topics and groups a new store starts with (pipelines.store.topics). Raises BadInput for a setting
+    RocketMQ does not know or a value it does not take, and for a directory that a backup has not finished.
     """
     given = Settings.of(settings or {}).given  # without passwords
     store.expect_no_backup()
@@ -51,7 +52,7 @@ def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
 
 
 def make_tables(store: Store) -> None:
-    """Make those tables that are not there."""
+    """Make those tables that do not exist."""
     local = local_path(store.uri)
     if local is not None:
         with suppress(OSError):  # Delta's own error says more
@@ -60,7 +61,7 @@ def make_tables(store: Store) -> None:
 
 
 def make_table(store: Store, table: Table) -> None:
-    """Make one table where it is not there: of a store that an earlier version made."""
+    """Make one table where it does not exist: an earlier version has made the store without it."""
     if not is_delta_table(store.spark, store.path(table)):
         under_lock(store.spark, store.uri, lambda: _make_missing(store, (table,)))
 
@@ -88,17 +89,17 @@ def _make(store: Store, table: Table) -> None:
         _clear_unfinished(store, table)
         builder.execute()
     except Exception:
-        # Another run made it just now, the same.
+        # Another job run has just made the same table.
         if not is_delta_table(store.spark, store.path(table)):
             raise
 
 
 def _clear_unfinished(store: Store, table: Table) -> None:
-    """Remove the log without a commit that a run leaves that was killed while it made the table: Delta refuses to."""
+    """Remove a log without a commit, left by a run killed while it made the table: Delta makes no table over it."""
     target, files = hadoop_path(store.spark, f"{store.path(table)}/_delta_log")
     if not files.exists(target):
         return
-    # Under the lock nobody else makes it; without one, a commit that comes now must survive.
+    # Under the lock no other run makes the table; without a lock, a commit that another makes now must survive.
     is_alone = local_path(store.uri) is not None
     if not is_alone:
         for status in files.listStatus(target):

@@ -1,7 +1,7 @@
 """Cutting the log: its last append is taken off where it is not as it was planned, and nothing of it is lost.
 
-Its rows are set aside in `cut_rows` first, then they are taken out of the log by a commit with the next number, so that no
-number comes twice. The log is append-only but for that one commit. A cut that was cut short is simply made again.
+Its rows are first copied to `cut_rows`, then a commit with the next number takes them out of the log, so that no number
+comes twice. The log is append-only except for that one commit. An interrupted cut is simply made again.
 """
 
 from pyspark.sql import functions as F
@@ -19,7 +19,7 @@ APPEND_ONLY = "delta.appendOnly"
 
 
 def cut_damaged_append(store: Store) -> Damage | None:
-    """Cut off the log's last append where it is not as planned; what it was, None where it is as planned."""
+    """The damage of the log's last append, which is cut off; None where the append is as planned."""
     damage = damage_of(store.snapshot())
     if damage is None:
         return None
@@ -37,7 +37,7 @@ def _cut(store: Store) -> None:
 
 
 def plan_set_aside(at: Snapshot) -> Plan:
-    """Keep the rows that will be cut off, and say where the cut is; again, in the place of what an earlier try kept."""
+    """Copy the rows that will be cut off, and record where the cut is; this replaces what an earlier try has copied."""
     damage = damage_of(at)
     if damage is None:
         return Plan()
@@ -72,7 +72,7 @@ def is_append_only(at: Snapshot) -> bool:
 
 
 def set_append_only(store: Store, on: bool) -> None:
-    """Have Delta refuse to take rows out of the log, or not."""
+    """Have Delta refuse to take rows out of the log, or allow it; nothing is written where that is so already."""
     if is_append_only(store.snapshot()) != on:
         value = "true" if on else "false"
         table = delta_table(store.path(COMMITLOG))

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pipelines.store.snapshot import Snapshot
 from schemas import FLOORS
 
-# An append of an import is called so, and the bytes of the broker's log it holds.
+# An append id of an import begins with this; the bytes of the broker's log that it holds follow.
 IMPORT_PREFIX = "import:"
 
 
 def read_floors(at: Snapshot) -> Mapping[str, int]:
-    """Follower -> position, a row a delay level and a few more; empty for a store that no broker was imported into."""
+    """Position by follower: one for each delay level and a few more; empty for a store without an import."""
     return {row.follower: row.position for row in at.rows(FLOORS)}

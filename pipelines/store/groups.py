@@ -48,7 +48,7 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "SubscriptionGroupConfig":
-        """From a row of the table; what an older writer left null has its default."""
+        """The config of a row of the table; what an older writer left null has its default."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in row.items() if name in known and value is not None})
 
@@ -78,7 +78,7 @@ def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Pl
 
 
 def _with_retry_queues(at: Snapshot, name: str, plan: Plan, queues: int) -> Plan:
-    """The plan, and before it the group's retry topic, where there is one, with as many queues as its retries go to."""
+    """The plan, preceded by writes that give an existing retry topic as many queues as the group's retries go to."""
     expect_few_retry_queues(name, queues, at.store.settings)
     if queues <= 0 or retry_topic(name) not in read_topics(at):
         return plan
@@ -99,7 +99,7 @@ def plan_first_groups(at: Snapshot) -> Plan:
 
 
 def _plan_groups(at: Snapshot, change: Callable[[Groups], Groups]) -> Plan:
-    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
+    """The plan of a change; no write where it changes nothing. Its result `topics` is the number of writes."""
     before = read_groups(at)
     writes = write_if_changed(at, SUBSCRIPTION_GROUPS, before, change(before))
     return Plan(writes, {"topics": len(writes)})
@@ -137,7 +137,7 @@ def _check_group(config: SubscriptionGroupConfig) -> None:
             f"group {name} starts with {RESERVED_GROUP_PREFIX}, which is the store's own; choose another name"
         )
     if complaint is None and name in DEFAULT_GROUPS:
-        complaint = f"group {name} is what a client is called that chose no name; choose one"
+        complaint = f"group {name} is a client's default name; choose another name"
     for column, at_least in (
         ("retry_queue_nums", 0),
         ("retry_max_times", 0),

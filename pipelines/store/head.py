@@ -22,8 +22,8 @@ from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
 Queue = tuple[str, int]
 
-# Whoever appends brings queue_bounds up to the head when this many appends have come since: a small append does not pay
-# for it each time, and the head stays a look at a few files.
+# An append brings queue_bounds up to the head when this many appends have come since: a small append does not pay for
+# it each time, and reading the head stays a read of a few files.
 APPENDS_BETWEEN_BOUNDS = 16
 
 
@@ -34,7 +34,7 @@ class LogHead:
     append_seq            the last append (or fence, or cut) of the log; -1 for an empty log
     min_offset            where the log starts, bytes
     next_offset           where the log ends, bytes: the next record's physical offset unless it does not fit its segment
-    last_store_timestamp  the last row's, epoch milliseconds; the next row's is never less
+    last_store_timestamp  store timestamp of the last row, epoch milliseconds; the next row's is never less
     next_queue_offsets    the next offset of every queue that has ever had a message
     min_queue_offsets     the first offset of every such queue
     bounds_append_seq     the append as of which queue_bounds holds
@@ -58,11 +58,11 @@ EMPTY_HEAD = LogHead(-1, 0, 0, 0)
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any.
 
-    Raises StoreError where the last append is not as it was planned, or the bounds are of appends that the log does not
-    have: nothing may follow from it.
+    Raises StoreError where the last append is not as planned, or the bounds are of appends that the log does not have:
+    no plan may be made from that.
     """
     head = head_as_found(at)
-    if head.bounds_append_seq < head.append_seq:  # whoever brought the bounds up has looked
+    if head.bounds_append_seq < head.append_seq:  # the writer of the bounds has checked
         expect_whole(at)
     if head.bounds_append_seq > head.append_seq:
         _expect_in_log(at, head.bounds_append_seq)
@@ -70,7 +70,10 @@ def read_head(at: Snapshot) -> LogHead:
 
 
 def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
-    """Bounds may be newer than the snapshot's log, not than the log: a copy of different times would give offsets twice."""
+    """Raises StoreError for bounds newer than the log itself: in a copy of different times offsets would be given twice.
+
+    Bounds that are only newer than the snapshot's log are valid.
+    """
     last = at.store.delta(COMMITLOG).newest().number(app_id(COMMITLOG))
     if bounds_append_seq > last:
         raise StoreError(
@@ -81,13 +84,13 @@ def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
 
 
 def head_as_found(at: Snapshot) -> LogHead:
-    """As `read_head`, whatever the last append is like: for those who only report."""
+    """The head as `read_head` returns it, without its checks: for reports only."""
     # Bounds are pinned before the log: they may be older than the log, never newer.
     return at.cached("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
 
 def _read_head(at: Snapshot) -> LogHead:
-    # A row a queue, and two for the log: a few bytes each.
+    # There is a row for each queue, and two for the log, of a few bytes each.
     found = at.rows(QUEUE_BOUNDS)
     bounds_append_seq = max((row.append_seq for row in found), default=-1)
     bounds = [(row.topic, row.queue_id, row.min_offset, row.next_offset) for row in found]
@@ -101,8 +104,8 @@ def _read_head(at: Snapshot) -> LogHead:
 def bounds_of(rows: DataFrame) -> DataFrame:
     """Bounds that log rows imply: (topic, queue_id, min_offset, next_offset), and the two rows of the log itself.
 
-    Of store times only those of a calendar count: an imported record may say anything, and no row after it is stored
-    earlier than the log's last.
+    Only store times of a calendar count: an imported record may hold any number, and no row after it is stored earlier
+    than the log's last.
     """
     by_queue = rows.where(has_queue_slot()).groupBy("topic", "queue_id")
     queues = by_queue.agg(
@@ -159,7 +162,7 @@ def _head(append_seq: int, bounds_append_seq: int, found: list) -> LogHead:
 
 
 def bounds_write(at: Snapshot, head: LogHead) -> Write:
-    """Bring queue_bounds to `head`; a writer that comes later with an older head loses, and nothing is lost."""
+    """The write that brings queue_bounds to `head`; it may lose to another writer, and then nothing is lost."""
     queues = [
         (topic, queue_id, head.min_queue_offsets.get((topic, queue_id), 0), next_offset, head.append_seq)
         for (topic, queue_id), next_offset in sorted(head.next_queue_offsets.items())

@@ -4,7 +4,7 @@ Delta's log store for local files is safe between the threads of one JVM only. S
 put-if-absent instead and take no lock here.
 
 The lock is a lock on a file, taken by the JVM that commits, because that JVM outlives a killed Python and may still
-commit for a second or two. A lock per process stands in front, since a file lock belongs to the whole JVM.
+commit for a second or two. A lock within the process is taken first, since a file lock belongs to the whole JVM.
 """
 
 import logging
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 LOCK_FILE = ".commit.lock"
 
-# A commit of a small append has ended by then; who waits longer wants to know for what.
+# A commit of a small append has ended by then; a longer wait is reported with its reason.
 SILENT_SECONDS = 3
 
-# One letter is a drive or a name.
+# A scheme has two letters or more: one letter is a drive or a name.
 _SCHEME = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(.*)", re.DOTALL)
 
 T = TypeVar("T")
-Directory = tuple[int, int]  # what the file system calls it, however many paths lead to it
+Directory = tuple[int, int]  # device and inode: the same for all paths of a directory
 
 _in_this_process: defaultdict[Directory, threading.RLock] = defaultdict(threading.RLock)
 _depth: defaultdict[Directory, int] = defaultdict(int)
@@ -43,7 +43,7 @@ _depth: defaultdict[Directory, int] = defaultdict(int)
 def local_path(uri: str) -> str | None:
     """The directory of a store on this machine's file system; None for any other store.
 
-    As Hadoop reads a URI, not as the web does: %, # and ? are characters of a name like any other.
+    The URI is read as Hadoop does, not as the web does: %, # and ? are characters of a name like any other.
     """
     scheme, rest = _SCHEME.fullmatch(uri).groups()  # type: ignore[union-attr]
     if scheme is None:
@@ -57,10 +57,10 @@ def under_lock(spark: SparkSession, uri: str, write: Callable[[], T]) -> T:
     """The result of `write`, which runs while this thread holds the store's lock; no lock where the store is not local.
 
     Ctrl-C interrupts Python's main thread, but not what the JVM does for it, which may be a commit. So the main thread
-    has another one hold the lock and write, to the end of the write. Interrupted, it waits for that end; interrupted a
-    second time it does not, and the lock is held until the write has ended or the JVM has.
+    has another thread hold the lock and write, to the end of the write. When interrupted, it waits for that end; when
+    interrupted again it does not wait, and the lock is held until the write or the JVM has ended.
 
-    Raises what `write` raises, or what interrupted the main thread: before the lock was there nothing has been written.
+    Raises what `write` raises, or what interrupted the main thread: before the lock was taken nothing has been written.
     """
     if threading.current_thread() is not threading.main_thread():
         with _lock(spark, uri):
@@ -98,7 +98,7 @@ def _wait_for_end(outcome: "Future[T]") -> None:
 
 def _say_why(path: str) -> None:
     log.warning(
-        "another job is writing to %s and is waited for (it holds %s); `commitlake doctor` tells which runs there are",
+        "another job is writing to %s and is waited for (it holds %s); `commitlake doctor` shows whether it still does",
         path,
         LOCK_FILE,
     )
@@ -114,7 +114,7 @@ def _lock(spark: SparkSession, uri: str) -> Iterator[None]:
     status = os.stat(path)
     directory = (status.st_dev, status.st_ino)
     with _in_this_process[directory]:
-        if _depth[directory]:  # this thread holds it already
+        if _depth[directory]:  # this thread holds the lock already
             yield
             return
         with locked_by_jvm(spark, Path(path) / LOCK_FILE, SILENT_SECONDS, lambda: _say_why(path)):

@@ -8,9 +8,9 @@ from schemas import STORE_SETTINGS, Table
 
 
 class PastTables:
-    """What gives a table's rows as of a time: each table as its last commit before it left it.
+    """A source of tables' rows as of a time: each table as its last commit before then left it.
 
-    Tables are written one after the other, so what is derived may be a little behind the log, as it was then.
+    Tables are written one after the other, so derived tables may lack the log's last appends, as they did then.
     """
 
     def __init__(self, store: Store, timestamp_ms: int) -> None:
@@ -31,7 +31,10 @@ class PastTables:
 
 
 def epoch_ms(spark: SparkSession, option: str, time: str) -> int:
-    """A time as Spark reads one (UTC unless it says otherwise), or milliseconds since 1970. Raises BadInput for neither."""
+    """Epoch milliseconds of a timestamp as Spark reads one (UTC unless it has a zone), or of such a number.
+
+    Raises BadInput for any other text.
+    """
     if time.strip().isdigit() and len(time.strip()) > 4:
         return int(time)
     given = spark.createDataFrame([(time,)], "time string")

@@ -1,4 +1,4 @@
-"""What a run will write, worked out but not written."""
+"""Plans: what a job run will write, worked out but not written."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from schemas import Table
 
 @dataclass(frozen=True)
 class Planned:
-    """What a commit will hold: it is compared with that once it is made (see planned.py).
+    """What a commit will hold; the commit is compared with it once it is made (see planned.py).
 
     rows         how many rows it adds; None where only its bounds are known
-    first_offset, last_offset  of an append to the log: where its first and its last row lie, bytes; the last where it is
-                               known
-    next_offset  of an append to the log: where the log ends then, bytes
+    first_offset, last_offset  of an append to the log: physical offsets of its first and its last row, bytes; None where
+                               unknown
+    next_offset  of an append to the log: where the log ends after it, bytes
     """
 
     rows: int | None
@@ -34,10 +34,10 @@ class Write:
     after          the last commit number in the snapshot the plan was made from; -1 before the first; None for rows that
                    follow from nothing in their table and may come in any order
     base_version   the table's version in that snapshot
-    replace_where  None adds the rows; a predicate puts them in the place of the rows it matches
-    key            numbers the commits of this key apart from the rest of the table
-    may_lose       another writer may come first and nothing is lost: caches
-    planned        what the commit must hold; None where that is not known before
+    replace_where  None: the rows are added; a predicate: they replace the rows it matches
+    key            the commits of this key are numbered apart from the rest of the table; '': of all the table
+    may_lose       whether another writer may come first and nothing is lost: so with caches
+    planned        what the commit must hold; None where that is not known in advance
     """
 
     table: Table
@@ -56,11 +56,11 @@ class Write:
 
 @dataclass(frozen=True)
 class Plan:
-    """Writes in the order they are made, rows first and caches last, and what the run has to say about them.
+    """Writes in the order they are made, rows first and caches last, and the result that the job run reports.
 
-    side_by_side  so many of the first writes are made at once: each of a table of its own, and none needs another
-    afterwards    from a snapshot of the tables as the other writes have left them, a write of a cache that speaks of them;
-                  None where there is none
+    side_by_side  the first N writes are made at once: each of a table of its own, and none needs another
+    afterwards    makes the write of a cache that refers to the other writes, from a snapshot taken after them; None where
+                  there is no such cache
     """
 
     writes: tuple[Write, ...] = ()
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def in_turn(self) -> Iterator[Sequence[Write]]:
-        """The writes that are made at once, then one after the other."""
+        """The writes in batches: those that are made at once, then each of the others alone."""
         if self.side_by_side:
             yield self.writes[: self.side_by_side]
         for write in self.writes[self.side_by_side :]:

@@ -1,9 +1,9 @@
-"""What a commit was planned to hold, beside what it holds: by its own statistics, before anything follows from it.
+"""What a commit was planned to hold, compared with what it holds by its own statistics, before anything follows from it.
 
-A plan gives every row its offsets before it is written. That the rows are those of the plan is checked here for whoever
-appends: right after the commit, and again by whoever reads the log's head, since a writer may be killed in between. The
-plan's numbers therefore travel with the commit, after its token. A later append would lie on offsets that are taken, so
-nobody appends after a commit that is not as planned.
+A plan gives every row its offsets before it is written. Whether the rows are those of the plan is checked here: right after
+a commit, and again when the log's head is read, since a writer may be killed in between. The plan's numbers are therefore
+stored with the commit, after its token. A later append would lie on offsets that are taken, so nothing is appended after
+a commit that is not as planned.
 """
 
 import json
@@ -33,7 +33,7 @@ class Damage:
         found = f"{self.found.rows} rows"
         if self.found.rows:
             found += f", the first at byte {self.found.least} and the last at byte {self.found.greatest}"
-        return f"append {self.append_seq} of the log holds {found}; planned were {_told(self.planned)}"
+        return f"append {self.append_seq} of the log holds {found}; planned were {_in_words(self.planned)}"
 
 
 def with_plan(token: str, planned: Planned | None) -> str:
@@ -42,7 +42,7 @@ def with_plan(token: str, planned: Planned | None) -> str:
 
 
 def plan_of(metadata: str) -> Planned | None:
-    """What was planned, by a commit's user metadata; None for a commit that does not say.
+    """What was planned, from a commit's user metadata; None where the metadata has no plan.
 
     >>> plan_of(with_plan("token", Planned(3, 0, 200, 300))), plan_of("token")
     (Planned(rows=3, first_offset=0, last_offset=200, next_offset=300), None)
@@ -90,9 +90,9 @@ def expect_as_planned(store: Store, write: Write, ours: CommitInfo) -> None:
 
 
 def expect_whole(at: Snapshot) -> None:
-    """The log's last append must be as it was planned. Raises StoreError where it is not.
+    """Raises StoreError where the log's last append is not as it was planned.
 
-    The appends before it are: whoever made the next one has looked.
+    The appends before it are: the writer of the next one has checked.
     """
     damage = damage_of(at)
     if damage is not None:
@@ -118,7 +118,7 @@ def _damage_of(at: Snapshot) -> Damage | None:
 
 
 def _counted(at: Snapshot, append_seq: int) -> AddedRows:
-    """The rows of an append, read: a session may have written files without statistics."""
+    """The counts and bounds of an append, from its rows: a session may have written files without statistics."""
     offset = F.col("physical_offset")
     mine = at.read(COMMITLOG).where(F.col("append_seq") == append_seq)
     found = mine.agg(F.count("*"), F.min(offset), F.max(offset)).first()
@@ -133,11 +133,11 @@ def _refusal(damage: Damage) -> StoreError:
     )
 
 
-def _told(planned: Planned) -> str:
-    told: Mapping[str, Any] = {
+def _in_words(planned: Planned) -> str:
+    offsets: Mapping[str, Any] = {
         "the first at byte": planned.first_offset,
         "the last at byte": planned.last_offset,
         "the log's end at byte": planned.next_offset,
     }
     rows = [] if planned.rows is None else [f"{planned.rows} rows"]
-    return ", ".join([*rows, *(f"{name} {n}" for name, n in told.items() if n is not None)])
+    return ", ".join([*rows, *(f"{name} {n}" for name, n in offsets.items() if n is not None)])

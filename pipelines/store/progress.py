@@ -1,14 +1,14 @@
 """Progress: how far a follower of the log has come.
 
-A row of `progress` speaks of something else: a table has what the log gave it up to an append. So the row names the table
-and the log it was written about, and counts only while both are still the same: the table (its id) at the same or a later
-commit, the log with the very commit it had then. A table that was made again, and a copy whose tables are of different
-times, have rows that do not count. Then the table is written again from the log, and readers use the log meanwhile.
+A row of `progress` is about other tables: a derived table has its rows of the log up to an append. So the row names that
+table and the log, and counts only while both are still the same: the table (its id) at the same or a later commit, the log
+with the very commit it had then. A table that was made again, and a copy whose tables are of different times, have rows
+that do not count. Then the table is rebuilt from the log, and readers use the log meanwhile.
 
-Rows of a derived table after the append that its progress proves do not count either. A run that was cut short has left
-them, or the log has lost the appends they are of; the next dispatch puts others in their place.
+Rows of a derived table after the append that its progress proves do not count either. An interrupted run has left them, or
+the log has lost the appends they are of; the next dispatch replaces them.
 
-A job that acts by a clock (deliver, check_transactions) has its clock in the same row as its append. Neither says anything
+A job that acts by a clock (deliver, check_transactions) has its clock in the same row as its append. Neither means anything
 without the other, so they share one proof and one commit. The proof names the log as it is once the job's copies are in it:
 a log that lacks them is another log.
 """
@@ -25,7 +25,7 @@ from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
 
-# Up to version 0.1 a job's clock was a row of its own, `JOB:clock_ms`, and stood in `append_seq`.
+# Up to version 0.1 a job's clock was a row of its own, `JOB:clock_ms`, with the clock in `append_seq`.
 CLOCK_ROW_SUFFIX = ":clock_ms"
 PROOF = ("log_id", "log_version", "log_commit")
 
@@ -47,7 +47,7 @@ class Followed:
 
     append_seq  the last append whose rows are all there; -1 before the first
     is_exact    the table is known to have no rows of later appends
-    is_void     the table does not have what its row of `progress` says it has
+    is_void     the table does not have the rows that its row of `progress` says it has
     """
 
     append_seq: int
@@ -70,12 +70,12 @@ def followed_rows(at: Snapshot, table: Table) -> DataFrame:
 
 def followed_by(at: Snapshot, table: Table) -> Followed:
     """How far a derived table has followed the log."""
-    # Progress is pinned before the table: it may be older than that, never newer.
+    # Progress is pinned before the table: it may be older than the table, never newer.
     return at.cached("followed", (PROGRESS, table, COMMITLOG), lambda: _followed(at, table))
 
 
 def expect_intact(at: Snapshot, table: Table) -> None:
-    """Raises StoreError where a derived table has lost what it had: readers that keep their place must wait."""
+    """Raises StoreError where a derived table has lost rows: readers that keep an offset in it must wait."""
     if followed_by(at, table).is_void:
         raise StoreError(
             f"{table.name} does not have the rows that were dispatched to it: it was made again, or copied at another "
@@ -92,7 +92,7 @@ def _followed(at: Snapshot, table: Table) -> Followed:
     row = next((row for row in progress_rows(at) if row.follower == table.name), None)
     last_append = at.number(COMMITLOG)
     if row is None or row.log_id is None:
-        # Nothing is said of the table, or it was said by a version of this project that gave no proof: its rows say it.
+        # There is no row about the table, or an earlier version wrote one without proof: the table's rows decide.
         greatest = greatest_append(at, table)
         is_ahead = greatest > last_append or (row is not None and row.append_seq > last_append)
         return Followed(-1, at.is_empty(table), is_void=True) if is_ahead else Followed(greatest, True)
@@ -109,21 +109,21 @@ def _followed(at: Snapshot, table: Table) -> Followed:
 
 
 def _greatest_append(at: Snapshot, table: Table) -> int:
-    told = at.greatest_by_statistics(table, "append_seq")
-    if told is None:
+    greatest = at.greatest_by_statistics(table, "append_seq")
+    if greatest is None:
         found = at.read(table).agg(F.max("append_seq")).first()
-        told = found[0] if found is not None else None
-    return -1 if told is None else int(told)
+        greatest = found[0] if found is not None else None
+    return -1 if greatest is None else int(greatest)
 
 
 def seen_by(at: Snapshot, job: str) -> Seen:
-    """What a job has done of this very log; nothing where that is not known, because the claims in the log say it too."""
+    """What a job has done of this very log; NOTHING_SEEN where that is unknown: claims show it too."""
     row = _proven(at).get(job)
     return NOTHING_SEEN if row is None or row.clock_ms is None else Seen(row.append_seq, row.clock_ms)
 
 
 def seen_write(at: Snapshot, job: str, seen: Seen) -> Write:
-    """Remember what a job has done; losing the race is fine, the claims in the log say it too.
+    """The write that records what a job has done; it may lose the race, because the claims in the log show it too.
 
     at  a snapshot whose log has what the job has appended
     """
@@ -133,11 +133,11 @@ def seen_write(at: Snapshot, job: str, seen: Seen) -> Write:
 def progress_write(
     at: Snapshot, followed: Mapping[str, int], writes: Iterable[Write] = (), clock_ms: int | None = None
 ) -> Write:
-    """Remember how far followers have come; losing the race is fine, their rows say it too.
+    """The write that records how far followers have come; it may lose the race, because their rows show it too.
 
     followed  the last append that each of them has followed
     writes    of the same plan, made before this one
-    clock_ms  by which they have followed it, if they act by a clock
+    clock_ms  the clock they have followed it by, epoch milliseconds; None where they do not act by a clock
     """
     log = _log_of(at)
     numbers = {write.table.name: write.number for write in writes}
@@ -152,8 +152,8 @@ def progress_write(
             rows.append((follower, followed[follower], *of_table, *log, clock_ms))
             continue
         row = kept[follower]
-        # Said of the log as it is now, so that the proof outlives the commits that Delta cleans up. A row that does not
-        # count stays as it is: it tells that its table must be written again.
+        # The proof is renewed for the log as it is now, so that it outlives the commits that Delta cleans up. A row that
+        # does not count stays as it is: it shows that its table must be rebuilt.
         is_older = follower in proven and row.log_version < log[1]
         of_log = log if is_older else tuple(row[name] for name in PROOF)
         rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log, row.clock_ms))
@@ -161,7 +161,7 @@ def progress_write(
 
 
 def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
-    """Have derived tables cover nothing, whatever they hold, until a dispatch has written them again."""
+    """The plan that makes derived tables cover nothing, whatever they hold, until a dispatch has rebuilt them."""
     names = {table.name for table in tables}
     kept = [tuple(row) for row in progress_rows(at) if row.follower not in names]
     log = _log_of(at)
@@ -171,13 +171,13 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
 
 
 def _log_of(at: Snapshot) -> tuple[str, int, str | None]:
-    """The log as the snapshot has it, in the columns of PROOF."""
+    """The log in the snapshot, as the values of PROOF."""
     version = at.version(COMMITLOG)
     return at.table_id(COMMITLOG), version, at.commit_id(COMMITLOG, version)
 
 
 def progress_rows(at: Snapshot) -> Sequence[Row]:
-    """All rows of progress, one a follower; a clock that an earlier version wrote as a row is in its job's row."""
+    """All rows of progress, one a follower; a clock that version 0.1 wrote as a row is put into its job's row."""
     return at.cached("progress", (PROGRESS,), lambda: _with_clocks(at.rows(PROGRESS)))
 
 
@@ -190,7 +190,7 @@ def _with_clocks(stored: Sequence[Row]) -> Sequence[Row]:
             continue
         values = row.asDict()
         clock = clocks.get(f"{row.follower}{CLOCK_ROW_SUFFIX}")
-        # A clock without the proof of its append was written of another log, or before that append.
+        # A clock without the proof of its append is of another log, or was written before that append.
         if clock is not None and all(row[name] == clock[name] for name in PROOF):
             values["clock_ms"] = clock.append_seq
         rows.append(row_of(*(values[name] for name in PROGRESS.names)))
@@ -198,7 +198,7 @@ def _with_clocks(stored: Sequence[Row]) -> Sequence[Row]:
 
 
 def _proven(at: Snapshot) -> Mapping[str, Row]:
-    """Those rows of progress, by follower, that were written about the log as it is, or as it was earlier."""
+    """The rows of progress, by follower, that are about this very log, as it is or as it was earlier."""
     return at.cached("proven", (PROGRESS, COMMITLOG), lambda: _of_this_log(at))
 
 

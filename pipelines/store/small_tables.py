@@ -1,4 +1,4 @@
-"""Small tables of state: a few thousand rows at most, read by the driver and replaced as a whole where they change."""
+"""Small tables of state: they have a few thousand rows at most; the driver reads them and replaces them as a whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,7 +12,7 @@ from schemas import Table
 def write_if_changed(
     at: Snapshot, table: Table, before: Mapping[Any, Any], after: Mapping[Any, Any]
 ) -> tuple[Write, ...]:
-    """The write that puts `after` in the place of all rows of the table; none where it says what `before` does.
+    """The write that replaces all rows of the table with `after`; an empty tuple where `after` equals `before`.
 
     before, after  rows by key: dataclasses or mappings with the table's columns; written in the order of their keys
     """
@@ -23,7 +23,7 @@ def write_if_changed(
 
 
 def whole_table_write(at: Snapshot, table: Table, rows: Sequence[Any], may_lose: bool = False) -> Write:
-    """The write that puts these rows, as one file, in the place of all rows of the table.
+    """The write that replaces all rows of the table with these, in one file.
 
     rows  tuples in the order of the table's columns, or mappings with them
     """

@@ -17,12 +17,12 @@ from schemas import DERIVED, PROGRESS, Table
 
 T = TypeVar("T")
 
-# Each is a read of its own.
+# More partitions are not read file by file: each partition is a read of its own.
 PARTITIONS_READ = 8
 
 
 class OpenStore(Protocol):
-    """What a snapshot, and a plan made from it, need of the store."""
+    """What a snapshot, and a plan made from it, need from the store."""
 
     spark: SparkSession
     uri: str
@@ -37,10 +37,10 @@ class OpenStore(Protocol):
 
 
 class Snapshot:
-    """Tables of a store, each pinned to the version it had when the plan first asked for it.
+    """Tables of a store, each pinned to the version it had at its first use.
 
-    What is read and the number it goes with always come from the same version, so a write planned from them can be
-    refused when that version is no longer the newest one.
+    Rows and commit number always come from the same version, so a write planned from them can be refused when that
+    version is no longer the newest one.
     """
 
     def __init__(self, store: OpenStore) -> None:
@@ -56,21 +56,21 @@ class Snapshot:
         return self._pin(table).number(app_id(table, key))
 
     def table_property(self, table: Table, name: str) -> str | None:
-        """A property of the table, as `delta.appendOnly`; None where it is not set."""
+        """A property of the table, such as `delta.appendOnly`; None where it is not set."""
         return self._pin(table).table_property(name)
 
     def table_id(self, table: Table) -> str:
-        """Delta's id of the table: one that is made again has another."""
+        """Delta's id of the table; a table that is made again has another id."""
         return self._pin(table).table_id
 
     def commit_id(self, table: Table, version: int) -> str | None:
-        """Delta's id of one commit of the table; None where the table has no such commit, or none any more."""
+        """Delta's id of one commit of the table; None where the log has no file of it (any more)."""
         return self.store.delta(table).commit_id(version)
 
     def preload(self, *tables: Table) -> None:
-        """Pin tables that are about to be committed to, and have Delta replay their logs, as the commit will need it.
+        """Pin tables ahead of their commits, and have Delta replay their logs, which the commits need.
 
-        A thread does it beside whatever the run does until it commits.
+        A thread does this while the job run goes on to its commit.
         """
         for table in tables:
             self.store.cache.preload(self._pin(table).replay)
@@ -84,9 +84,9 @@ class Snapshot:
         return self.cached("rows", (table,), lambda: tuple(self.read_small(table).collect()))
 
     def read_small(self, table: Table, **where: str) -> DataFrame:
-        """The rows of a table of few files, or of those of its partitions that are asked for.
+        """The rows of a table of few files; `where` restricts its partition columns.
 
-        They are read where they lie if that is known, which spares Delta's own look for them.
+        The files are read directly where they are known, which saves Delta's own listing of them.
         """
         listed = self._pin(table).listed_files()
         by_partition: dict[tuple[str | None, ...], list[str]] = {}
@@ -115,26 +115,26 @@ class Snapshot:
         return self._pin(table).files(self.store.spark)
 
     def listed_files(self, table: Table) -> list[ListedFile] | None:
-        """The same without a query, where they are few; else None."""
+        """The table's files, without a query, where they are few; else None."""
         return self._pin(table).listed_files()
 
     def log_files(self, table: Table, since: int) -> list[tuple[str, int]]:
-        """Delta's log, as far as the pinned version is read from it, and the commits from `since`: names and lengths."""
+        """The log files that the pinned version is read from, and the commits from `since`: names and lengths, bytes."""
         return self.store.delta(table).log_files(self._pin(table), since)
 
     def file_count(self, table: Table) -> int:
         return self._pin(table).file_count
 
     def is_empty(self, table: Table) -> bool:
-        """Whether the table is known to have no rows, without a query."""
+        """Whether the table is known, without a query, to have no rows."""
         return self._pin(table).is_empty
 
     def greatest_by_statistics(self, table: Table, column: str) -> int | None:
-        """The greatest value of a column of numbers, by its files' statistics; -1 without rows, None where unknown."""
+        """The greatest value of a numeric column, by its files' statistics; -1 without rows, None where unknown."""
         return self._pin(table).greatest(column)
 
     def cached(self, name: str, tables: Sequence[Table], find_out: Callable[[], T]) -> T:
-        """What follows from these versions of tables and nothing else, kept for the store's other snapshots.
+        """What `find_out` derives from these versions of tables and nothing else, cached for the store's other snapshots.
 
         Tables that are not pinned yet are pinned in the order given.
         """
@@ -154,7 +154,7 @@ class Snapshot:
         return Write(table, rows, number, version, None, key, may_lose, planned)
 
     def append_unnumbered(self, table: Table, rows: DataFrame) -> Write:
-        """A write that adds rows to a table from which nothing is planned: no other writer can be in its way."""
+        """A write that adds rows to a table from which nothing is planned: it cannot conflict with another writer."""
         return Write(table, rows, None, self.version(table))
 
     def replace(
@@ -166,14 +166,14 @@ class Snapshot:
         may_lose: bool = False,
         planned: Planned | None = None,
     ) -> Write:
-        """A write that puts `rows` in the place of those that match `where` (all, unless said)."""
+        """A write that replaces the rows that match `where` (all by default) with `rows`."""
         number, version = self.number(table, key), self.version(table)
         return Write(table, rows, number, version, where, key, may_lose, planned)
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:
             if table in DERIVED:
-                self._pin(PROGRESS)  # it speaks of the table, so it may be older than that, never newer
+                self._pin(PROGRESS)  # it is about the table, so it may be older, never newer
             found = self.store.delta(table).newest()
             if not found.exists:
                 remedy = (
@@ -187,7 +187,7 @@ class Snapshot:
 
 
 def _with_all_columns(table: Table, rows: DataFrame) -> DataFrame:
-    """Rows of a table that was made before some of its columns were thought of: these are null."""
+    """Rows of a table that was made before some of its columns were added: these are null."""
     missing = {
         field.name: F.lit(None).cast(field.dataType)
         for field in table.columns

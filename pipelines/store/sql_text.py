@@ -1,15 +1,16 @@
-"""Names and values in SQL text, for the few places of Spark and Delta that take nothing else."""
+"""Names and values in SQL text, for the few commands of Spark and Delta that take nothing else."""
 
 import re
 
-# A quote ends a text, a backslash may begin an escape, and ${name} is replaced by a setting.
+# Any other text is unsafe in quotes: a quote ends it, a backslash may begin an escape, a setting replaces ${name}.
 _PLAIN = re.compile(r"[^'\\$]*")
 
 
 def text_literal(text: str) -> str:
     """An expression whose value is the text, whatever is in it.
 
-    Spark reads quotes and backslashes differently with spark.sql.parser.escapedStringLiterals; bytes mean the same.
+    Spark reads quotes and backslashes differently with spark.sql.parser.escapedStringLiterals; bytes mean the same
+    with and without it.
     """
     if _PLAIN.fullmatch(text):
         return f"'{text}'"

@@ -16,7 +16,7 @@ from pipelines.uris import expect_no_secret
 from pipelines.views.read import VIEWS, read_view
 from schemas import STORE_SETTINGS, TABLES_BY_NAME, Table
 
-# What a backup notes in its directory about itself.
+# The file in which a backup records its status and versions, in its directory.
 BACKUP_FILE = "_backup.json"
 
 
@@ -50,7 +50,7 @@ class Store:
         return is_delta_table(self.spark, path) and self.snapshot().number(STORE_SETTINGS) >= 0
 
     def expect_no_backup(self) -> None:
-        """Of a directory that is no store: raises BadInput where it is to become one by a backup."""
+        """Raises BadInput where the directory, which is not a store, has a backup that is not complete."""
         note, files = hadoop_path(self.spark, self.path_of(BACKUP_FILE))
         if files.exists(note):
             raise BadInput(
@@ -84,7 +84,7 @@ class Store:
 
     @cached_property
     def settings(self) -> Settings:
-        # A handful of rows.
+        # The table has a handful of rows.
         return Settings.of({row.name: row.value for row in self.snapshot().rows(STORE_SETTINGS)})
 
     def __getattr__(self, name: str) -> DataFrame:
@@ -96,10 +96,13 @@ class Store:
 
 
 def absolute(spark: SparkSession, uri: str) -> str:
-    """The store's location, so that a job and its executors mean the same place from any directory."""
+    """The store's URI without a relative path, so that a job and its executors mean the same directory from anywhere.
+
+    Raises BadInput for a URI with a password or a key.
+    """
     local = local_path(uri)
     if local is None:
         return expect_no_secret(uri).rstrip("/")
     path = os.path.abspath(local)
-    # Where Spark takes a plain path for one of HDFS, a local one has to say that it is local.
+    # Where Spark takes a plain path for one of HDFS, a local path needs its scheme.
     return path if default_scheme(spark) == "file" else f"file:{path}"

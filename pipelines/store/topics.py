@@ -33,9 +33,9 @@ from schemas import TOPICS
 PERM_READ, PERM_WRITE, PERM_INHERIT = 4, 2, 1
 READ_WRITE = PERM_READ | PERM_WRITE
 
-# A producer's wish for a topic made on the fly, and the topic's queues unless TBW102 has fewer.
+# A producer requests this many queues for a topic made on the fly; the topic has as many unless TBW102 has fewer.
 QUEUES_MADE_ON_THE_FLY = 4
-# Delay levels in the default table; the schedule topic has as many queues whatever table is set.
+# The default table has this many delay levels; the schedule topic has as many queues whatever table is set.
 SCHEDULE_QUEUES = 18
 
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
@@ -64,7 +64,7 @@ class TopicConfig:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> "TopicConfig":
-        """From a row of the table; what an older writer left null has its default."""
+        """The config of a row of the table; what an older writer left null has its default."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in row.items() if name in known and value is not None})
 
@@ -116,7 +116,7 @@ def default_topic(topics: Topics, settings: Settings) -> TopicConfig:
 
 
 def topic_made_on_the_fly(name: str, default_topic: TopicConfig) -> TopicConfig:
-    """What a put makes of a topic nobody created: a copy of TBW102, or a retry topic's one queue."""
+    """The topic that a put makes where nobody created it: a copy of TBW102, or one queue for a group's own topic."""
     if belongs_to_group(name):
         return TopicConfig(name, 1, 1)
     queues = min(QUEUES_MADE_ON_THE_FLY, default_topic.write_queue_nums)
@@ -134,7 +134,7 @@ def no_queues_complaint(config: TopicConfig) -> str:
 
 
 def permission(text: str) -> int:
-    """The bits of a permission given as letters or as a number.
+    """The bits of a permission given as letters or as a number. Raises BadInput for any other text.
 
     >>> permission("RW"), permission("6"), permission("R")
     (6, 6, 4)
@@ -148,7 +148,8 @@ def permission(text: str) -> int:
 
 
 def permission_letters(perm: int) -> str:
-    """
+    """The letters of a permission's bits, a dash for each that is not set.
+
     >>> permission_letters(6), permission_letters(1)
     ('RW-', '--X')
     """
@@ -157,7 +158,9 @@ def permission_letters(perm: int) -> str:
 
 
 def altered_attributes(old: Mapping[str, str] | None, changes: Iterable[str]) -> dict[str, str]:
-    """Attributes after changes written as RocketMQ writes them; `old` is None for a topic that is being made.
+    """The attributes after changes, which are written as in RocketMQ; `old` is None for a topic that is being made.
+
+    Raises BadInput for a change that cannot be read or made.
 
     >>> altered_attributes({"message.type": "FIFO"}, ["+reserve.time=5,-message.type"])
     {'reserve.time': '5'}
@@ -169,7 +172,7 @@ def altered_attributes(old: Mapping[str, str] | None, changes: Iterable[str]) ->
         if sign not in "+-" or (sign == "+") != ("=" in change):
             raise BadInput(f'attribute "{change}" is not understood; expected +name=value or -name')
         if name in seen:
-            raise BadInput(f"attribute {name} is changed twice; say it once")
+            raise BadInput(f"attribute {name} is changed twice; change it once")
         seen.add(name)
         _check_attribute(name, value if sign == "+" else None)
         if old is not None and name in FIXED_ATTRIBUTES and attributes.get(name) != value:
@@ -229,7 +232,7 @@ def plan_first_topics(at: Snapshot, settings: Settings) -> Plan:
 
 
 def plan_make_topics(at: Snapshot, configs: Iterable[TopicConfig]) -> Plan:
-    """Add those of the topics that are not there: another put may have made one since."""
+    """Add those of the topics that do not exist: another put may have made one since."""
     made = {config.topic: config for config in configs}
     return _plan_topics(at, lambda topics: {**made, **topics})
 
@@ -256,7 +259,7 @@ def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
 
 
 def _plan_topics(at: Snapshot, change: Callable[[Topics], Topics]) -> Plan:
-    """The table after a change; nothing to write where it changes nothing. `topics`: how many writes there are."""
+    """The plan of a change; no write where it changes nothing. Its result `topics` is the number of writes."""
     before = read_topics(at)
     writes = write_if_changed(at, TOPICS, before, change(before))
     return Plan(writes, {"topics": len(writes)})
@@ -307,7 +310,7 @@ def _check_topic(config: TopicConfig, settings: Settings) -> None:
 
 
 def queue_count_complaint(what: str, queues: int, settings: Settings) -> str | None:
-    """Why a topic may not have so many queues: lists of them are made wherever it is read."""
+    """Why a topic may not have N queues, None where it may: readers of a topic list all its queues, so N is limited."""
     most = settings["maxTopicQueueNums"]
     return (
         f"{what} has {queues} queues; at most {most} (setting maxTopicQueueNums)" if queues > most else None
@@ -315,14 +318,14 @@ def queue_count_complaint(what: str, queues: int, settings: Settings) -> str | N
 
 
 def expect_few_retry_queues(group: str, queues: int, settings: Settings) -> None:
-    """Raises BadInput for more queues of a retry topic than a topic may have."""
+    """Raises BadInput where a group's retry topic would have more queues than a topic may have."""
     complaint = queue_count_complaint(f"the retry topic of group {group}", queues, settings)
     if complaint is not None:
         raise BadInput(f"{complaint}; `topics update-group {group} --retry-queues N` sets fewer")
 
 
 def difference(old: Any, new: Any) -> str:
-    """What of the old value the new one says otherwise."""
+    """The fields in which two values differ, in words."""
     was, wanted = asdict(old), asdict(new)
     return ", ".join(f"{name} {was[name]}, not {wanted[name]}" for name in was if was[name] != wanted[name])
 

@@ -10,17 +10,17 @@ from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from schemas import Table
 
-# Files smaller than this are packed together, up to files of the other size; Delta's own limits are a gigabyte, more than
-# a segment's file needs.
+# Files smaller than the first are packed together, into files of up to the second. Delta's own limits are a gigabyte, more
+# than a segment's file needs.
 SMALL_FILE_BYTES = 64 * 1024**2
 PACKED_FILE_BYTES = 256 * 1024**2
 
-# Delta's own: a reader of a version of the last seven days finds its files.
+# Delta's own default: a reader of a version of the last seven days finds its files.
 KEPT_HOURS = 168
 
 
 def small_files(store: Store, table: Table) -> int:
-    """Files that packing would put together: small ones that are not alone in their partition."""
+    """The number of files that packing would put together: small ones that are not alone in their partition."""
     at = store.snapshot()
     if at.file_count(table) < 2:
         return 0
@@ -31,7 +31,7 @@ def small_files(store: Store, table: Table) -> int:
 
 
 def pack(store: Store, table: Table, dry_run: bool = False) -> int:
-    """Put small files together, partition by partition; how many were, or would be."""
+    """The number of small files that were put together, partition by partition, or would be in a dry run."""
     packed = small_files(store, table)
     if dry_run or not packed:
         return packed
@@ -53,9 +53,9 @@ def _optimize(session: SparkSession, path: str) -> Row | None:
 
 
 def vacuum(store: Store, table: Table, dry_run: bool, now_ms: int) -> int:
-    """Remove files that no version of the last seven days has; the bytes they took.
+    """The bytes of the files that are removed, or would be in a dry run: no version of the last seven days has them.
 
-    now_ms  a table younger than that has no such files and is not looked through
+    now_ms  the clock, epoch milliseconds; a table younger than seven days has no such files and is not searched
     """
     path = store.path(table)
     if now_ms - store.delta(table).first_commit_ms() < KEPT_HOURS * 3_600_000:

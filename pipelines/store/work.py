@@ -13,15 +13,15 @@ from pipelines.store.store import Store
 
 
 class Work(Protocol):
-    """A job run: its store, its clock, its commits, and whom it tells.
+    """A job run: its store, its clock, its commits, and what it reports to.
 
-    run_id  another for each job run
+    run_id  differs for each job run
     wrote   whether it has written anything
     now_ms  the clock, epoch milliseconds; read again for each plan
-    say     a line for the person who watches
-    progress  a bar for work of so many units (None: not known), which takes the units done since
-    warn    a line about something that may have been lost, also where nobody watches
-    is_interruption  whether a failure is what became of a Ctrl-C
+    say     shows a line to the person who watches
+    progress  a bar for work of `total` units (None: unknown); it is called with the units done since its last call
+    warn    logs a line about something that may have been lost, also where nobody watches
+    is_interruption  whether a failure comes from a Ctrl-C
     """
 
     run_id: str

@@ -123,7 +123,7 @@ def test_attributes_are_added_changed_and_removed():
         ({}, "-message.type", "attribute message.type is not set, so it cannot be removed"),
         ({}, "+queue.type=BatchCQ", "attribute queue.type is fixed when the topic is made; "
          "delete and create the topic to change it"),
-        ({}, "+reserve.time=1,+reserve.time=2", "attribute reserve.time is changed twice; say it once"),
+        ({}, "+reserve.time=1,+reserve.time=2", "attribute reserve.time is changed twice; change it once"),
     ],
 )  # fmt: skip
 def test_attributes_that_are_refused(old, change, complaint):
@@ -220,9 +220,7 @@ def test_groups_that_are_refused():
         "group CID_RMQ_SYS_X starts with CID_RMQ_SYS_, which is the store's own; choose another name": create(
             "CID_RMQ_SYS_X"
         ),
-        "group DEFAULT_CONSUMER is what a client is called that chose no name; choose one": create(
-            "DEFAULT_CONSUMER"
-        ),
+        "group DEFAULT_CONSUMER is a client's default name; choose another name": create("DEFAULT_CONSUMER"),
         "group pay has retry_max_times -1; expected 0 or more": update("pay", retry_max_times=-1),
         "group pay has retry policy 'often'; expected JSON with \"type\" CUSTOMIZED or EXPONENTIAL": update(
             "pay", group_retry_policy="often"
