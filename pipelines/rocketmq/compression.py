@@ -22,7 +22,7 @@ class Codec(StrEnum):
     zstd = "zstd"
 
 
-# Bits 8 to 10 of sys_flag.
+# Each codec has its value of bits 8 to 10 of sys_flag.
 SYS_FLAG_BITS = {Codec.lz4: LZ4, Codec.zstd: ZSTD, Codec.zlib: ZLIB}
 
 

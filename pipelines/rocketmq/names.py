@@ -6,7 +6,7 @@ from pipelines.rocketmq.settings import Settings
 
 RETRY_PREFIX = "%RETRY%"
 DEAD_LETTER_PREFIX = "%DLQ%"
-# It starts names of topics and groups of light queues, of which any name is valid.
+# Topics and groups of light queues begin with it; any name is valid for them.
 LIGHT_PREFIX = "%LMQ%"
 SYSTEM_PREFIX = "rmq_sys_"
 
@@ -45,7 +45,7 @@ SEND_FORBIDDEN = frozenset(
 RESERVED_GROUP_PREFIX = "CID_RMQ_SYS_"
 # This group reads the half and op topics when a broker checks transactions.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
-# Names that a client has by default: who uses one has forgotten to choose.
+# Names that a client has by default: a user of one has forgotten to choose.
 DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
 DEFAULT_GROUPS = ("DEFAULT_CONSUMER", DEFAULT_PRODUCER)
 # The groups a broker makes when it first starts.

@@ -368,7 +368,7 @@ class DeltaSnapshot:
 
 
 def log_store_class(log_store: Any, path: Any) -> str:
-    """The class of the log store that serves a path; those that only delegate to another are passed."""
+    """The class of the log store that serves a path; one that only delegates is followed."""
     while True:
         name = str(log_store.getClass().getName())
         if name.endswith(".DelegatingLogStore"):  # chooses by scheme

@@ -21,7 +21,7 @@ _TREE_NODE = f"{_CATALYST}trees.TreeNode"
 _LOGICAL_PLAN = f"{_CATALYST}plans.logical.LogicalPlan"
 _COLLECTIONS = ("scala.collection.Iterable", "scala.Option")
 
-# Parts of a plan that only read.
+# These parts of a plan only read.
 _PLANS = frozenset(
     _CATALYST + name
     for name in (
@@ -44,7 +44,7 @@ _PLANS = frozenset(
         "expressions.PipeOperator",
     )
 )  # fmt: skip
-# Parts of an expression that are not Catalyst's own expressions yet.
+# These parts of an expression only read, and are not Catalyst's own expressions yet.
 _UNRESOLVED = frozenset(
     f"{_CATALYST}analysis.{name}"
     for name in (

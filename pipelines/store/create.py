@@ -45,7 +45,7 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
 
 
 def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
-    """The settings of a new store; nothing where settings have been written before."""
+    """The plan that records a new store's settings; empty where settings have been written before."""
     if at.number(STORE_SETTINGS) >= 0:
         return Plan()
     return Plan((whole_table_write(at, STORE_SETTINGS, sorted(given.items())),))

@@ -37,7 +37,7 @@ def _cut(store: Store) -> None:
 
 
 def plan_set_aside(at: Snapshot) -> Plan:
-    """Copy the rows that will be cut off, and record where the cut is; this replaces what an earlier try has copied."""
+    """The plan that copies the rows to be cut off and records where the cut is; it replaces what an earlier try copied."""
     damage = damage_of(at)
     if damage is None:
         return Plan()
@@ -58,7 +58,7 @@ def plan_set_aside(at: Snapshot) -> Plan:
 
 
 def plan_cut(at: Snapshot) -> Plan:
-    """Take the rows of a damaged last append out of the log, in a commit with the next number."""
+    """The plan that takes the rows of a damaged last append out of the log, in a commit with the next number."""
     damage = damage_of(at)
     if damage is None:
         return Plan()

@@ -62,7 +62,7 @@ def read_groups(at: Snapshot) -> Groups:
 
 
 def plan_create_group(at: Snapshot, config: SubscriptionGroupConfig) -> Plan:
-    """Add a group; the same group again changes nothing."""
+    """The plan that adds a group; the same group again changes nothing."""
     return _with_retry_queues(
         at,
         config.group,
@@ -72,7 +72,7 @@ def plan_create_group(at: Snapshot, config: SubscriptionGroupConfig) -> Plan:
 
 
 def plan_update_group(at: Snapshot, name: str, changes: Mapping[str, Any]) -> Plan:
-    """Change the columns named in `changes`."""
+    """The plan that changes the columns named in `changes`."""
     plan = _plan_groups(at, lambda groups: with_group_updated(groups, name, changes))
     return _with_retry_queues(at, name, plan, changes.get("retry_queue_nums", 0))
 
@@ -87,12 +87,12 @@ def _with_retry_queues(at: Snapshot, name: str, plan: Plan, queues: int) -> Plan
 
 
 def plan_delete_group(at: Snapshot, name: str) -> Plan:
-    """Remove a group's config; its offsets stay, so that a group made again goes on."""
+    """The plan that removes a group's config; its offsets stay, so that a group made again goes on."""
     return _plan_groups(at, lambda groups: with_group_deleted(groups, name))
 
 
 def plan_first_groups(at: Snapshot) -> Plan:
-    """The groups of a new store; nothing where groups have been written before."""
+    """The plan that adds the groups of a new store; empty where groups have been written before."""
     if at.number(SUBSCRIPTION_GROUPS) >= 0:
         return Plan()
     return _plan_groups(at, lambda _: {name: SubscriptionGroupConfig(name) for name in FIRST_GROUPS})

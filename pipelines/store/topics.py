@@ -206,39 +206,39 @@ def read_topics(at: Snapshot) -> Topics:
 
 
 def plan_create_topic(at: Snapshot, config: TopicConfig) -> Plan:
-    """Add a topic; the same topic again changes nothing. Its queues go on where an earlier one's ended."""
+    """The plan that adds a topic; the same topic again changes nothing. Its queues go on where an earlier one's ended."""
     return _plan_topics(at, lambda topics: with_topic_created(topics, config, at.store.settings))
 
 
 def plan_update_topic(
     at: Snapshot, name: str, changes: Mapping[str, Any], attributes: Iterable[str] = ()
 ) -> Plan:
-    """Change the columns named in `changes`, and attributes as altered_attributes takes them."""
+    """The plan that changes the columns named in `changes`, and attributes as altered_attributes takes them."""
     return _plan_topics(
         at, lambda topics: with_topic_updated(topics, name, changes, attributes, at.store.settings)
     )
 
 
 def plan_delete_topic(at: Snapshot, name: str) -> Plan:
-    """Remove a topic's config. Its messages stay in the log and its queues keep their bounds."""
+    """The plan that removes a topic's config. Its messages stay in the log and its queues keep their bounds."""
     return _plan_topics(at, lambda topics: with_topic_deleted(topics, name, at.store.settings))
 
 
 def plan_first_topics(at: Snapshot, settings: Settings) -> Plan:
-    """The topics of a new store; nothing where topics have been written before."""
+    """The plan that adds the topics of a new store; empty where topics have been written before."""
     if at.number(TOPICS) >= 0:
         return Plan()
     return _plan_topics(at, lambda _: {config.topic: config for config in first_topics(settings)})
 
 
 def plan_make_topics(at: Snapshot, configs: Iterable[TopicConfig]) -> Plan:
-    """Add those of the topics that do not exist: another put may have made one since."""
+    """The plan that adds those of the topics that do not exist: another put may have made one since."""
     made = {config.topic: config for config in configs}
     return _plan_topics(at, lambda topics: {**made, **topics})
 
 
 def plan_retry_topics(at: Snapshot, group: str, retry_queues: int) -> Plan:
-    """A group's retry topic with at least N queues, and its topic of dead letters.
+    """The plan for a group's retry topic with at least `retry_queues` queues, and its topic of dead letters.
 
     docs/rocketmq/delay-retry-transaction.md 4.3-5 and 11. The retry topic never loses a queue: messages may lie in it.
     """

@@ -3,7 +3,7 @@
 from pipelines.rocketmq.times import timestamp_sql
 from pipelines.views.view import View
 
-# A queue ends where dispatch has come: after its last entry; else at the first message that waits for dispatch;
+# A queue ends where dispatch has got to: after its last entry; else at the first message that waits for dispatch;
 # else, where its rows have expired, at the offset it goes on from (docs/rocketmq/store.md 7.1).
 TOPIC_STATUS = View(
     "topic_status",
