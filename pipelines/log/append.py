@@ -1,4 +1,4 @@
-"""Append to the log: the head after an append, what an append decides of its rows, the writes that make it.
+"""Append to the log: the head after an append, the columns an append sets in its rows, its writes.
 
 Messages that are put, copies and imported rows all come to the log through here.
 """
@@ -16,14 +16,14 @@ from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
-# Rows since queue_bounds after which the next head would have to read too many.
+# Rows of one append from which on it writes queue_bounds too: the next head would have to read too many.
 ROWS_BETWEEN_BOUNDS = 100_000
 
 
 def head_after(
     head: LogHead, next_offset: int, store_timestamp: int, next_queue_offsets: Mapping[Queue, int]
 ) -> LogHead:
-    """The head once one more append is written; a queue that was not there before begins at 0."""
+    """The head after one more append; a queue that did not exist before begins at 0."""
     return replace(
         head,
         append_seq=head.append_seq + 1,
@@ -46,7 +46,7 @@ def append_writes(at: Snapshot, rows: DataFrame, planned: Planned, after: LogHea
 
 
 def append_columns(append_seq: int, append_id: str) -> dict[str, Column]:
-    """What tells an append's rows from those of others."""
+    """The columns that identify an append's rows: `append_seq` (long) and `append_id`."""
     return {"append_seq": runtime_literal(append_seq), "append_id": F.lit(append_id)}
 
 
@@ -55,9 +55,8 @@ def log_rows(
 ) -> DataFrame:
     """Rows of the commit log, with its columns and types.
 
-    placed   rows that know their place: `physical_offset`, and the log's other columns but for those that follow
-    columns  what is to be taken instead of a column of `placed`; `due_after_ms` counts from the append where `due_ms` is
-             null
+    placed   rows with `physical_offset` and the log's other columns, but for those in `columns` and those set here
+    columns  replace columns of `placed`; where `due_ms` is null, `due_after_ms` counts from the append's store timestamp
     after    the head once they are written: its store timestamp is theirs
     """
     given = dict(columns)
@@ -80,5 +79,5 @@ def log_rows(
 
 
 def segment_of(physical_offset: Column, segment_bytes: int) -> Column:
-    """The segment a record lies in: the start of its file."""
+    """The segment a record lies in: the offset at which the segment's file starts."""
     return physical_offset - physical_offset % F.lit(segment_bytes)

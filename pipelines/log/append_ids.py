@@ -1,7 +1,7 @@
-"""The ids of appends: who wrote a row of the log.
+"""The ids of appends: which put, import or job run wrote a row of the log.
 
 A put writes `BATCH_ID:from-to`, the rows of its input (half-open); an import `import:from-to`, the bytes of the broker's
-log; anything else the id of a run, or the name it was given.
+log; anything else the id of a job run, or the name the user gave it.
 """
 
 import re
@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.store.floors import IMPORT_PREFIX
 
-# Puts of trace messages, each named after what it traces.
+# Batch ids of puts of trace messages begin with this; each is named after what it traces.
 TRACE_PREFIX = "trace:"
 
 _NAME = re.compile(r"[\w.:@/+-]{1,200}")
@@ -38,9 +38,9 @@ def expect_batch_id(batch_id: str | None) -> None:
 
 
 def is_put_by(batch_id: str) -> Column:
-    """Whether a row of the log was put under this batch id, and not under one that goes on after it with a colon."""
+    """Whether a row of the log was put under this batch id, and not under one that continues it after a colon."""
     append_id = F.col("append_id")
     rows = F.substring(append_id, len(batch_id) + 2, 2**31 - 1)
-    # The range is what the files' statistics can answer.
+    # Delta skips files by the range: their statistics cannot answer the pattern.
     is_near = (append_id >= f"{batch_id}:") & (append_id < f"{batch_id};")
     return is_near & rows.rlike(rf"\A{_RANGE}\z")

@@ -1,4 +1,4 @@
-"""Units of an input with batches: a message of its own, or a batch that lies in one queue and one segment.
+"""Units of an input with batches: a single message, or a batch, which lies in one queue and one segment.
 
 docs/rocketmq/store.md 1.14, consume-filter-ha.md 1.3.
 """
@@ -16,9 +16,9 @@ from pipelines.rocketmq.record import WIRE_FIXED_BYTES
 class Unit(NamedTuple):
     """Rows [first_row, first_row + rows) of a split that are put as one.
 
-    queue_id    None: the topic's turn decides
-    size_bytes  of a parked message: REAL_QID counted with one digit
-    parked      the queue of the store's own where it is parked; None for one that goes to its topic
+    queue_id    None: round robin chooses it
+    size_bytes  of its records; REAL_QID of a parked message is counted with one digit
+    parked      (topic, queue) of the store's own where it is parked; None for one that goes to its topic
     """
 
     first_row: int
@@ -42,7 +42,7 @@ def units_of(
     """Units in order, and the rows of batches that cannot be put: (first row, end row, reason).
 
     rows  slim columns of a whole file in order: `topic`, `size_bytes`, `batch`, `wire_bytes` (body and properties), and
-          where there: `queue_id`, `shard`, `reason`, `parked_topic` and `parked_queue`
+          where the input has them: `queue_id`, `shard`, `reason`, `parked_topic` and `parked_queue`
     """
     count = rows.num_rows
     batch = rows.column("batch").to_pylist()
@@ -74,7 +74,7 @@ def units_of(
                     most = f"{stored} bytes in the log; at most {max_unit_bytes} (mappedFileSizeCommitLog less 8)"
                 complaint = f"batch {batch[row]!r} is {most}: make it smaller or pass --split-batches"
             if complaint is not None:
-                # Rows that are bad themselves have been counted with their own reason.
+                # Rows that are bad themselves are counted with their own reason.
                 bad.extend((each, each + 1, complaint) for each in range(row, end) if reason[each] is None)
             else:
                 for first, last in pairwise(cuts):

@@ -1,6 +1,6 @@
-"""Claims: what has been taken of which row. A derived row is known by (source_offset, claim), unique in the log.
+"""Claims: what a copy takes of its source. (source_offset, claim) identifies a copy and is unique in the log.
 
-Every feature asks in one way whether something is still to be had: `unclaimed`.
+Every feature checks in one way whether a claim is still free: `unclaimed`.
 """
 
 from collections.abc import Sequence
@@ -14,23 +14,24 @@ from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG
 
+# The copy that claims `settle` settles its source: delivers, ends or replaces it. An op mark of a commit claims `mark`.
 SETTLE = "settle"
 MARK = "mark"
 
-# Parts of the log that a condition names one by one; more are joined to their neighbours. Spark plans a condition of
-# two hundred for two seconds, one of thirty for a tenth of that.
+# The most spans of the log that a condition names; more are joined to their neighbours. Spark plans a condition of
+# 200 spans in 2 s, one of 30 in 0.2 s.
 SPANS_NAMED = 32
-# Rows as near to each other lie in the same row group.
+# Rows at most this far apart are in one span: they lie in the same row group.
 NEAR_BYTES = 1024 * 1024
 
-Span = tuple[int, int]  # offsets from the first to the last, both included
+Span = tuple[int, int]  # (first offset, last offset), both included
 
 
 def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None) -> DataFrame:
-    """Those of `rows` whose claim nobody has taken, in the claims table or in appends it has not seen.
+    """Those of `rows` whose claim no copy has, in the claims table or in appends it has not followed.
 
-    rows   `source_offset` (long), `claim` (string) and whatever else
-    spans  where the sources lie in the log, so that only claims on these parts are looked at; None: anywhere
+    rows   `source_offset` (long), `claim` (string) and any others
+    spans  where the sources lie in the log, so that only claims on these spans are read; None: anywhere
     """
     taken = claims_taken(at)
     if spans is not None:
@@ -39,11 +40,11 @@ def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None
 
 
 def claims_taken(at: Snapshot) -> DataFrame:
-    """Every claim up to the snapshot: the columns of `claims`."""
+    """Every claim as of the snapshot, with the columns of `claims`."""
     followed = covered(at, CLAIMS)
     derived = followed_rows(at, CLAIMS)
     if at.is_empty(CLAIMS):
-        # Spark leaves it out, and what is joined to it; Delta would look for files.
+        # Spark leaves out an empty relation, and what is joined to it; Delta would list files.
         derived = derived.limit(0)
     if followed >= at.number(COMMITLOG):
         return derived
@@ -51,22 +52,22 @@ def claims_taken(at: Snapshot) -> DataFrame:
 
 
 def claims_of(log: DataFrame) -> DataFrame:
-    """One row per log row that claims something of the row it was made from, with the columns of `claims`."""
+    """One row per log row that has a claim on its source, with the columns of `claims`."""
     return log.where(F.col("claim").isNotNull()).select(*CLAIMS.names)
 
 
 def spans_of(places: DataFrame, column: str = "source_offset") -> list[Span]:
-    """Where rows lie in the log, few spans of it; empty when there are no rows.
+    """The spans of the log in which rows lie, at most SPANS_NAMED; empty when there are no rows.
 
     places  `segment` (long) and the column with physical offsets
     """
     by_segment = places.groupBy("segment").agg(F.min(column).alias("first"), F.max(column).alias("last"))
-    # A row a segment.
+    # One row per segment comes to the driver.
     return joined_spans([(row["first"], row["last"]) for row in by_segment.collect()])
 
 
 def joined_spans(spans: Sequence[Span], named: int = SPANS_NAMED) -> list[Span]:
-    """The same spans in order, the nearest joined until they are few.
+    """The same spans in order, the nearest joined until at most `named` are left.
 
     >>> joined_spans([(90, 99), (0, 4), (6, 9)], named=2)
     [(0, 9), (90, 99)]
@@ -83,7 +84,7 @@ def joined_spans(spans: Sequence[Span], named: int = SPANS_NAMED) -> list[Span]:
 
 
 def spans_of_offsets(offsets: np.ndarray) -> list[Span]:
-    """Where some offsets lie, few spans of the log.
+    """The spans of the log in which some offsets lie, at most SPANS_NAMED.
 
     >>> spans_of_offsets(np.array([5_000_000, 0, 400]))
     [(0, 400), (5000000, 5000000)]
@@ -99,7 +100,7 @@ def spans_of_offsets(offsets: np.ndarray) -> list[Span]:
 
 
 def lies_in(column: str, spans: Sequence[Span]) -> Column:
-    """Whether an offset lies in one of the spans; Delta and Parquet skip what lies in none."""
+    """Whether an offset lies in one of the spans; Delta and Parquet skip files and row groups outside all."""
     inside = F.lit(False)
     for first, last in spans:
         inside = inside | F.col(column).between(first, last)

@@ -1,7 +1,7 @@
 """Copies: rows of the log made from rows of the log, each with its lineage (docs/rocketmq/delay-retry-transaction.md 0).
 
 Deliver, send back, redrive, end and check of transactions all read rows, make changed copies and append them. Which rows
-and what of them is worked out first, in few bytes a row; bodies are read once, when the copies are written.
+are copied, and what is changed, is worked out first from few bytes a row; bodies are read once, when the copies are written.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,13 +25,14 @@ from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
-# Copies of one append: a few bytes of each are on the driver, and a lost race makes them anew.
+# The most copies of one append: a few bytes of each are on the driver, and a lost race plans all of them again.
 COPIES_OF_AN_APPEND = 1_000_000
+# The size of a file into which copies are moved.
 BYTES_OF_A_FILE = 128 * 1024 * 1024
-# Sources lie beside each other where at least this share of what is read is copied.
+# Sources are dense where at least this share of the bytes read is copied.
 DENSE = 0.5
 
-# What a copy takes over from its source unless it says otherwise.
+# Columns that a copy takes over from its source unless `copies_of` is given others.
 KEPT = (
     "flag",
     "sys_flag",
@@ -44,15 +45,15 @@ KEPT = (
     "queue_id",
 )
 
-# Where a copy goes, once that is known.
+# The offsets of a copy in the log and in its queue, once they are known.
 PLACE = ("copy_offset", "copy_queue_offset")
 
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """Copies placed behind the head: the writes that append them, how many of each purpose, and the head after them.
+    """Copies placed after the head: the writes that append them, how many have each purpose, and the head after them.
 
-    passed_over  rows that were looked at and gave no copy
+    passed_over  chosen rows of the log that get no copy
     """
 
     writes: tuple[Write, ...]
@@ -62,11 +63,11 @@ class CopyPlan:
 
 
 def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-    """Copies of rows of the log, without their places.
+    """Copies of rows of the log; they have offsets (PLACE) only where `chosen` has.
 
-    chosen   rows of the log joined with what was decided about them: `claim`, `purpose`, `order`, and `rank` (int) where
+    chosen   rows of the log joined with the decisions about them: `claim`, `purpose`, `order`, and `rank` (int) where
              one source has several copies
-    columns  what is not as in the source: any of KEPT, `due_ms` or `due_after_ms` (after the append),
+    columns  columns that differ from the source's: any of KEPT, `due_ms` or `due_after_ms` (after the append),
              `prepared_transaction_offset`, `body` and `body_bytes`
     """
     topic = columns.get("topic", F.col("topic"))
@@ -87,7 +88,7 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
         "claim": F.col("claim"),
         "order": F.col("order"),
         "rank": F.col("rank") if "rank" in chosen.columns else F.lit(0),
-        # The number of messages in a batch is one thing no copy changes.
+        # Queue slots: no copy changes the number of messages in a batch.
         "places": slots_taken(),
         **{name: F.col(name) for name in PLACE if name in chosen.columns},
     }
@@ -95,7 +96,7 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
 
 
 def record_bytes(sys_flag: Column, topic: Column, body_bytes: Column, properties_bytes: Column) -> Column:
-    """Length of a record whose sys_flag says what its hosts are (docs/rocketmq/store.md 1.3, 1.4, 1.6)."""
+    """Length of a record in bytes; sys_flag has whether its hosts are IPv6 (docs/rocketmq/store.md 1.3, 1.4, 1.6)."""
     hosts = reduce(
         lambda total, bit: total + F.when(sys_flag.bitwiseAND(bit) != 0, IPV6_EXTRA_BYTES).otherwise(0),
         (BORN_HOST_IPV6, STORE_HOST_IPV6),
@@ -105,7 +106,7 @@ def record_bytes(sys_flag: Column, topic: Column, body_bytes: Column, properties
 
 
 def kept_body_bytes() -> Column:
-    """Length of a log row's body, told from its size: bodies need not be read."""
+    """Length of a log row's body in bytes, computed from its record's size: bodies are not read."""
     without = record_bytes(F.col("sys_flag"), F.col("topic"), F.lit(0), F.octet_length("properties"))
     return F.col("size_bytes") - without
 
@@ -118,12 +119,12 @@ def plan_copies(
     append_id: str,
     left: DataFrame | None = None,
 ) -> CopyPlan:
-    """Append copies of `chosen` rows behind the head, in their `order`; a row that is not there any more has none.
+    """The plan that appends copies of `chosen` rows after the head, in their `order`; a row no longer in the log has none.
 
-    chosen  a row a copy: `source_offset` (int64), what was decided about it; at most COPIES_OF_AN_APPEND
-    copy    from rows of the log joined with `chosen` to their copies, through `copies_of`; one without a purpose is not
-            made
-    left    what is left of `chosen` once claims and rules are asked, with its columns; asked together with the copies
+    chosen  one row per copy: `source_offset` (int64) and the decisions about it; at most COPIES_OF_AN_APPEND
+    copy    makes copies of rows of the log joined with `chosen`, through `copies_of`; one without a purpose is not
+            appended
+    left    those of `chosen` that claims and rules leave, with its columns; Spark runs it in one query with the copies
     """
     head = read_head(at)
     spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
@@ -138,15 +139,15 @@ def plan_copies(
         of_sources = decided.withColumnRenamed("source_offset", "physical_offset")
         return copy(log.join(F.broadcast(of_sources), "physical_offset"))
 
-    looked_at = (
+    slim_copies = (
         copies(spark.createDataFrame(chosen) if left is None else left)
         .select(
             "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose", "claim", "places"
         )
         .toArrow()
     )
-    slim = looked_at.filter(looked_at.column("purpose").is_valid())
-    passed_over = looked_at.num_rows - slim.num_rows
+    slim = slim_copies.filter(slim_copies.column("purpose").is_valid())
+    passed_over = slim_copies.num_rows - slim.num_rows
     if not slim.num_rows:
         return CopyPlan((), {}, head, passed_over)
     _expect_once(slim)
@@ -168,7 +169,7 @@ def plan_copies(
 
 
 def _expect_once(slim: pa.Table) -> None:
-    """No copy takes what another one takes: (source_offset, claim) is unique. Raises StoreError where it is not."""
+    """Raises StoreError where two copies have the same (source_offset, rank) or (source_offset, claim): each is unique."""
     sources = np.sort(slim.column("source_offset").to_numpy())
     if not (sources[1:] == sources[:-1]).any():
         return
@@ -180,15 +181,15 @@ def _expect_once(slim: pa.Table) -> None:
             source, what = (twice[0][name] for name in names)
             raise StoreError(
                 f"expected one copy of the message at byte {source} for {names[1]} {what}, found "
-                f"{twice[0]['count_all']}: what chose it returned it more than once. Nothing was written; return each "
-                "message once"
+                f"{twice[0]['count_all']}: the job chose it more than once. Nothing was written; please report this with "
+                "what --debug shows"
             )
 
 
 def _placed(
     slim: pa.Table, head: LogHead, segment_bytes: int, store_timestamp: int
 ) -> tuple[pa.Table, LogHead]:
-    """Where each copy goes, by (source_offset, rank), and the head after all of them."""
+    """The offsets of each copy, by (source_offset, rank), and the head after all copies."""
     last_key_first = ("rank", "source_offset", "order")
     ordered = slim.take(np.lexsort([slim.column(name).to_numpy() for name in last_key_first]))
     sizes = ordered.column("size_bytes").to_numpy().astype(np.int64)
@@ -196,7 +197,7 @@ def _placed(
     offsets = running_offsets(sizes, roll_rows, roll_offsets)
     topics = ordered.column("topic").combine_chunks().dictionary_encode()
     names = topics.dictionary.to_pylist()
-    # As an unsigned number: what an import copies may name a queue below 0.
+    # As unsigned numbers: a copy of an imported row may have a queue below 0.
     queue_ids = ordered.column("queue_id").to_numpy().astype(np.int64) & 0xFFFFFFFF
     pairs, codes = np.unique(
         topics.indices.to_numpy().astype(np.int64) << 32 | queue_ids, return_inverse=True
@@ -221,10 +222,10 @@ def _placed(
 
 
 def _lie_in_order(placed: pa.Table, spans: Sequence[Span], copies_bytes: int) -> bool:
-    """Whether copies may be written as their sources are read: in the same order, and many beside each other.
+    """Whether copies may be written as their sources are read: in the same order, many, and dense.
 
-    Then no body is moved, a third of the time of a large append. Few that are read from many places would leave as many
-    files; they are moved into few.
+    Then no body is moved, which is a third of the time of a large append. Few copies of sources far apart would leave as
+    many files; they are moved into few.
     """
     read_bytes = sum(last - first for first, last in spans)
     is_much = copies_bytes > BYTES_OF_A_FILE and copies_bytes > read_bytes * DENSE
@@ -232,7 +233,7 @@ def _lie_in_order(placed: pa.Table, spans: Sequence[Span], copies_bytes: int) ->
 
 
 def _files_of(copies_bytes: int, cores: int) -> int:
-    """How many files the copies fill; where they keep all cores busy, as many more as the last round has room for.
+    """The number of files for the copies; where they keep all cores busy, it is rounded up to whole rounds of tasks.
 
     >>> _files_of(5 * BYTES_OF_A_FILE, 2), _files_of(5 * BYTES_OF_A_FILE, 100), _files_of(1, 2)
     (6, 5, 1)
@@ -242,14 +243,14 @@ def _files_of(copies_bytes: int, cores: int) -> int:
 
 
 def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, files: int) -> DataFrame:
-    """Copies in few files that each hold one part of the append in order."""
+    """Copies in `files` files, each with one part of the append in order."""
     part = -(-(next_offset - first_offset) // files)
     file = F.floor((F.col("copy_offset") - first_offset) / part).cast("int")
     return copies.repartitionById(files, file).sortWithinPartitions("copy_offset")
 
 
 def _log_rows(copies: DataFrame, after: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
-    """Rows of the commit log from copies with their places."""
+    """Rows of the commit log from copies with their offsets."""
     columns = {
         "physical_offset": F.col("copy_offset"),
         "queue_offset": F.col("copy_queue_offset"),

@@ -1,7 +1,8 @@
-"""Count an input: per split of it, what it takes to give every message its place. One pass over slim columns.
+"""Count an input: for each split, what is needed to give every message its offsets. One pass over slim columns.
 
 A split is a part of an input file that one task reads, in order. A task may read several splits, and Spark reads the
-largest first; places follow the order of the splits in the input, so all is counted by split.
+largest first; offsets follow the order of the splits in the input, so everything is counted by split. A row whose queue
+round robin chooses takes a turn: its number among such rows of its topic.
 """
 
 import pickle
@@ -23,8 +24,9 @@ from pipelines.rocketmq.settings import LONG_MAX
 SplitId = tuple[int, int]  # (hash of the file's name, where it starts in the file, bytes)
 Queue = tuple[str, int]
 
+# The columns that identify the split of a row.
 PIECE_COLUMNS = ("file_hash", "block_start")
-# Eight bytes come home of so many rows.
+# Of every 100th row the arrival, 8 bytes, comes to the driver.
 ROWS_OF_A_SAMPLE = 100
 # How many bad rows of a split are kept to be shown.
 BAD_ROWS_SHOWN = 20
@@ -32,22 +34,22 @@ BAD_ROWS_SHOWN = 20
 
 @dataclass
 class CountedSplit:
-    """What one split of the input holds.
+    """The counts of one split of the input.
 
     rows, good_rows   rows of the split; those that can be put
     size_bytes        of its good rows together
-    sizes             of its good rows in order, int32; None when they were not asked for
+    sizes             of its good rows in order, int32; None when CountRules.with_sizes is false
     rows_by_queue     rows whose queue is known
-    turns             topic -> rows that take turns over its queues
-    parked            queue of the store's own -> rows parked there; each takes the turn of its topic too
-    parked_for        queue of a parked row's own topic -> rows, where the row says it
+    turns             topic -> rows that take a turn
+    parked            queue of the store's own -> rows parked there; one without a queue takes a turn of its topic too
+    parked_for        queue of a parked row's own topic -> rows, where the row gives it
     parked_turns      (topic, turn modulo its queues) -> parked rows that took that turn
-    wide              topic -> (good rows, their turns): parked rows whose REAL_QID may have more than one digit
-    bad               (row, reason) of rows that cannot be put, the first of them
+    wide              topic -> (numbers among the good rows, turns) of parked rows whose REAL_QID may have over one digit
+    bad               (row, reason) of rows that cannot be put, the first BAD_ROWS_SHOWN
     bad_rows          how many there are
-    arrival           (first, last, in order) of the arrival column; None when no row has one
+    arrival           (first, last, whether in order) of the arrival column; None when no row has one
     without_arrival   rows that have none
-    arrivals          of every ROWS_OF_A_SAMPLE-th row, int64: where parts of the input may begin in order of arrival
+    arrivals          of every ROWS_OF_A_SAMPLE-th row, int64: arrivals at which a part of the sorted input may begin
     units             for an input with batches: its units in order, instead of sizes
     """
 
@@ -75,7 +77,7 @@ class CountedSplit:
 
 
 class QueueNums(NamedTuple):
-    """Queues that are written, of each topic; of one not made yet, what it will get."""
+    """The number of write queues of each topic; of one not made yet, the number it will get."""
 
     by_topic: Mapping[str, int]
     made_on_the_fly: int
@@ -87,10 +89,10 @@ class QueueNums(NamedTuple):
 
 @dataclass(frozen=True)
 class CountRules:
-    """What counting needs to know.
+    """The settings of a count.
 
     max_message_bytes  of a batch on the wire
-    with_sizes         whether to bring home the size of every row
+    with_sizes         whether the size of every row comes to the driver, 4 bytes each
     split_batches      whether a batch that is too large is cut
     max_unit_bytes     of a batch in the log: it never lies in two segments
     """
@@ -103,18 +105,18 @@ class CountRules:
 
 
 def counted_splits(slim: DataFrame, rules: CountRules) -> list[CountedSplit]:
-    """Count `slim`: one small row a split comes back (and four bytes a message with their sizes).
+    """The counts of `slim`, a small row per split (with sizes, 4 bytes a message more).
 
     slim   `file_hash` long, `block_start` long, `topic` string, `size_bytes` int, and where the input has them:
            `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
            `reason` string (why the row cannot be put)
     """
     counted = slim.mapInArrow(split_counter(rules), "counted binary").collect()
-    return [pickle.loads(row.counted) for row in counted]  # written by the function below
+    return [pickle.loads(row.counted) for row in counted]  # pickled by the function below
 
 
 def split_counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What counts the rows of one task: from slim rows to `counted`, a pickled CountedSplit for each split."""
+    """A function for mapInArrow: from a task's slim rows to `counted`, a pickled CountedSplit for each split."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for split, runs in runs_by_split(batches):
@@ -140,7 +142,7 @@ def split_counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Ite
 
 
 def runs_by_split(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[SplitId, Iterator[pa.RecordBatch]]]:
-    """Cut a task's rows where a new split starts. Each split's runs must be read before the next split is taken."""
+    """A task's rows by split, each as an iterator of batches, which must be read before the next split is taken."""
     pending: list[tuple[SplitId, pa.RecordBatch]] = []
 
     def cut() -> Iterator[tuple[SplitId, pa.RecordBatch]]:
@@ -169,7 +171,7 @@ def runs_by_split(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[SplitId, 
 
 
 def split_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int, int, SplitId]]:
-    """(first row, end row, split) of each run of rows of one split in a batch."""
+    """(first row, end row, split) wherever consecutive rows of a batch are of one split."""
     rows = len(file_hash)
     if rows == 0:
         return
@@ -181,7 +183,7 @@ def split_runs(file_hash: pa.Array, block_start: pa.Array) -> Iterator[tuple[int
 
 
 def _count_rows(counted: CountedSplit, run: pa.RecordBatch) -> pa.Array | None:
-    """Count rows, bad rows and the order of arrival; the mask of good rows, None when all are."""
+    """The mask of good rows, None when all are good; counts rows, bad rows and the order of arrival."""
     first_row = counted.rows
     counted.rows += run.num_rows
     if "arrival" in run.schema.names:
@@ -218,7 +220,7 @@ def _count_arrival(counted: CountedSplit, column: pa.Array, first_row: int) -> N
 def _count_queues(
     counted: CountedSplit, run: pa.RecordBatch, rules: CountRules, first_row: int
 ) -> np.ndarray | int:
-    """Count rows by queue; returns the bytes that REAL_QID takes beyond its first digit where the queue is known."""
+    """The bytes that REAL_QID takes beyond its first digit, where the queue is known; counts rows by queue."""
     codes, topics = topic_codes(run.column("topic"))
     queue = chosen_queues(run, codes, topics, rules.queue_nums.of)
     parked = is_parked(run)
@@ -291,7 +293,7 @@ def further_digits(queue: np.ndarray) -> np.ndarray:
 
 
 def _count_units(counted: CountedSplit, rows: pa.Table, rules: CountRules) -> None:
-    """Batches need their rows together: the slim columns of one file."""
+    """Count units instead of rows, from the slim columns of a whole file: a batch needs its rows together."""
     counted.turns.clear()
     for queues in (counted.rows_by_queue, counted.parked, counted.parked_for, counted.parked_turns):
         queues.clear()
@@ -321,7 +323,7 @@ def topic_codes(topics: pa.Array) -> tuple[np.ndarray, list[str]]:
 def chosen_queues(
     run: pa.RecordBatch, codes: np.ndarray, topics: list[str], queues: Callable[[str], int]
 ) -> np.ndarray | None:
-    """Queue of each row where the row says it; -1 where its topic's turn decides; None when that is so for all rows.
+    """Queue of each row where the row gives it; -1 where its turn decides; None when that is so for all rows.
 
     A sharding key's queue is RocketMQ's SelectMessageQueueByHash: remainder first, then absolute value
     (docs/rocketmq/consume-filter-ha.md 1.4).

@@ -1,4 +1,4 @@
-"""A message as Python code sees it: selectors, filters, checkers, and the listeners of a group's own."""
+"""A message as the user's Python code gets it: selectors, filters, checkers, and the listeners of a group."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -16,9 +16,9 @@ from pipelines.rocketmq.settings import MAX_UNPACKED_BYTES
 
 @dataclass(frozen=True)
 class Message:
-    """The names of the commit log's columns, and `tags`, `keys`, `properties` (a dict), `message_id`, `unique_key`.
+    """Fields named as the commit log's columns, and `tags`, `keys`, `properties` (a dict), `message_id`, `unique_key`.
 
-    What a message does not have yet is None: before it is put it has no offsets.
+    A field that a message does not have yet is None: before it is put it has no offsets.
     """
 
     topic: str
@@ -42,7 +42,7 @@ class Message:
     prepared_transaction_offset: int = 0
 
 
-# Columns of the log a stored message is made of, in the order they are given to it.
+# Columns of the log that a stored message is made of, in the order of `message_columns`.
 STORED = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size_bytes", "flag", "sys_flag", "born_timestamp",
     "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset",
@@ -50,7 +50,7 @@ STORED = (
 
 
 class _Column:
-    """A value of a row, looked up when a message is first asked for it, and kept."""
+    """A value of a row, looked up when the message's attribute is first read, and kept."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -64,7 +64,7 @@ class _Column:
 class StoredMessage(Message):
     """A message of the log, as a client gets it: a compressed body is unpacked.
 
-    What it is asked for is looked up and taken apart then: most code looks at a body or a key, not at all.
+    Attributes are looked up and parsed when they are first read: most code reads a body or a key, not all of them.
     """
 
     stored_body: bytes
@@ -73,9 +73,9 @@ class StoredMessage(Message):
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]], row: int) -> "StoredMessage":
-        """The message in a row of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log).
+        """The message at `row` of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log).
 
-        `max_unpacked_bytes`: `body` raises BodyTooLarge for a compressed one with more.
+        The column `max_unpacked_bytes` is a limit: `body` raises BodyTooLarge for a compressed body with more bytes.
         """
         message = cls.__new__(cls)
         values = message.__dict__
@@ -83,7 +83,7 @@ class StoredMessage(Message):
         return message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled it is a message of its own: its columns are those of a whole batch."""
+        """It is pickled as a plain Message: its columns are those of a whole batch."""
         return Message, tuple(getattr(self, each.name) for each in fields(Message))
 
     def _with(self, **changes: Any) -> "StoredMessage":
@@ -92,11 +92,11 @@ class StoredMessage(Message):
         return changed
 
     def placed(self, topic: str, queue_id: int) -> "StoredMessage":
-        """The same message in another place: the one it was sent to, or failed in."""
+        """The same message in another topic and queue: those it was sent to, or failed in."""
         return self._with(topic=topic, queue_id=queue_id)
 
     def tried(self, times: int) -> "StoredMessage":
-        """The same message after so many more tries."""
+        """The same message after `times` more tries."""
         return self._with(reconsume_times=self.reconsume_times + times)
 
     @cached_property
@@ -129,7 +129,7 @@ for _name in (*STORED, "stored_body", "stored_properties", "max_unpacked_bytes")
 
 
 class Columns(dict[str, list[Any]]):
-    """Columns of a batch as lists, each made when it is first asked for."""
+    """Columns of a batch as lists, each made when it is first read."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -141,7 +141,7 @@ class Columns(dict[str, list[Any]]):
 
 
 def message_columns(max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> list[Column]:
-    """Of rows of the log: what messages_of makes messages from."""
+    """The columns of log rows from which `messages_of` makes messages."""
     return [
         *[F.col(name) for name in STORED],
         F.col("body").alias("stored_body"),
@@ -158,14 +158,14 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[StoredMessage]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The properties of a properties string; of a name that comes twice the last (docs/rocketmq/store.md 1.8).
+    """The properties of a properties string; of a name that comes twice, the last (docs/rocketmq/store.md 1.8).
 
     >>> read_properties("TAGS\x01a=b\x02KEYS\x01\x02\x01x\x02k\x011\x012")
     {'TAGS': 'a=b', 'k': '1\x012'}
     """
     found = {}
-    for piece in text.split("\x02"):
-        name, _, value = piece.partition("\x01")
+    for pair in text.split("\x02"):
+        name, _, value = pair.partition("\x01")
         if name and value:
             found[name] = value
     return found

@@ -1,4 +1,4 @@
-"""Numbers of an input: taken as they are or refused, never cut or guessed."""
+"""Numbers of an input: taken as they are or refused, never rounded or guessed."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -12,9 +12,9 @@ def may_be_whole(given: str) -> bool:
 
 
 def whole_number(name: str, wanted: str, given: str) -> tuple[Column, Column]:
-    """(a column of type `given` as whole numbers of type `wanted`, whether it has a value that is none).
+    """(a column of type `given` as whole numbers of type `wanted`, whether it has a value that is not one).
 
-    Of a type that has fractions a whole value is taken, another one is none.
+    Of a type with fractions, whole values are taken; other values are not whole numbers.
     """
     column = F.col(name)
     if not may_be_whole(given):

@@ -17,8 +17,9 @@ from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, PARKED
 
+# Properties: the levels still to wait for, and the time of day that they were made from.
 LEVEL_LIST, TIME_OF_DAY = "TIMING-LIST", "TIMING"
-# What a delay level takes the place of (1.2): another level, an earlier parking, a timer.
+# Properties that a delay level replaces (1.2): another level, an earlier parking, a timer.
 LEVEL_REPLACES = (
     "DELAY",
     "REAL_TOPIC",
@@ -29,12 +30,12 @@ LEVEL_REPLACES = (
     LEVEL_LIST,
 )
 
-# What a broker waits for a level its table does not have (1.3).
+# How long a broker waits for a level that its table does not have (1.3).
 UNKNOWN_LEVEL_MS = 1_000
 
 
 def level_delay_ms(level: Column, levels_ms: Sequence[int]) -> Column:
-    """How long a level waits, long: levels above the table wait as its last one does."""
+    """How long a level waits in ms, long: levels above the table's last wait as the last does."""
     if not levels_ms:
         return F.lit(UNKNOWN_LEVEL_MS).cast("long")
     delays = F.array(*[F.lit(delay).cast("long") for delay in levels_ms])
@@ -48,7 +49,7 @@ def clamped_level(level: Column, levels_ms: Sequence[int]) -> Column:
 
 
 def level_pairs(level: Column, rest: Column | None, topic: Column) -> Column:
-    """Properties a row delayed by level gains, but for REAL_QID: the level, what is left of a level list, its topic."""
+    """Properties a row delayed by level gains, but for REAL_QID: the level, the rest of a level list, its real topic."""
     pairs = [property_pair("DELAY", level.cast("string"))]
     if rest is not None:
         pairs.append(property_pair(LEVEL_LIST, F.coalesce(rest, F.lit(""))))
@@ -58,7 +59,7 @@ def level_pairs(level: Column, rest: Column | None, topic: Column) -> Column:
 def delayed_properties(
     properties: Column, level: Column, rest: Column | None, topic: Column, queue_id: Column
 ) -> Column:
-    """The properties of a row that is delayed by level (1.2): `level` clamped, `topic` and `queue_id` its real place."""
+    """The properties of a row that is delayed by level (1.2): `level` clamped, `topic` and `queue_id` its real ones."""
     return F.concat(
         without(properties, *LEVEL_REPLACES),
         level_pairs(level, rest, topic),
@@ -67,13 +68,13 @@ def delayed_properties(
 
 
 def timer_out_ms(deliver_at_ms: Column, precision_ms: int) -> Column:
-    """The slot of a timed row, the last one that begins before its time (2.2)."""
+    """The slot of a timed row in ms: the last one that begins before its time (2.2)."""
     last = within_reach(deliver_at_ms) - 1
     return last - F.pmod(last, F.lit(precision_ms))
 
 
 def half_due_ms(born_timestamp: Column, immunity_seconds: Column, time_out_ms: int) -> Column:
-    """When a half message may first be asked about: its own immunity if it has one, else transactionTimeOut (5.7-8)."""
+    """When a half may first be checked, ms: after its own immunity if it has one, else transactionTimeOut (5.7-8)."""
     limit = F.coalesce(immunity_ms(immunity_seconds), F.lit(min(time_out_ms, FARTHEST_MS)).cast("long"))
     return within_reach(born_timestamp) + limit
 
@@ -89,12 +90,12 @@ def immunity_seconds(properties: Column) -> Column:
 
 
 def is_parking_topic(topic: Column) -> Column:
-    """Whether rows of a topic wait there for their own."""
+    """Whether rows wait in a topic before they go to their real one."""
     return topic.isin(SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 
 
 def real_place(properties: Column) -> tuple[Column, Column]:
-    """(topic, queue) that a parked row came for; null where it does not say."""
+    """The real (topic, queue) of a parked row; null where its properties have none."""
     return property_value(properties, "REAL_TOPIC"), property_value(properties, "REAL_QID").try_cast("int")
 
 
@@ -120,7 +121,7 @@ def parked_messages(log: DataFrame) -> DataFrame:
 
 
 def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
-    """Rows of `parked`, and of the log's appends it has not seen, that meet a condition on its columns."""
+    """Rows of `parked`, and of the log's appends it has not followed, that meet a condition on its columns."""
     followed = covered(at, PARKED)
     derived = followed_rows(at, PARKED).where(condition)
     if followed >= at.number(COMMITLOG):

@@ -1,6 +1,6 @@
-"""Place messages: where each counted split, and each message in it, lies in the log and in its queue.
+"""Place messages: the offsets of each counted split, and of each message in it, in the log and in its queue.
 
-The driver turns counts into starts; a narrow pass over the input adds them up row by row. No row is moved.
+The driver turns counts into starts; running counters in a narrow pass over the input go on from them. No row is moved.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from pipelines.store.plan import Planned
 
 
 class Counted(NamedTuple):
-    """Where a counter starts, and the end that the split was counted to."""
+    """Where a running counter starts in a split, and the end that the split was counted to: [start, end)."""
 
     start: int
     end: int
@@ -30,13 +30,13 @@ class Counted(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitStarts:
-    """What a split's messages take, as it was counted.
+    """The ranges of numbers that a split's messages take, as it was counted.
 
-    rows     numbers of its rows in the input, bad rows counted
-    bytes    of its good rows, where the first one follows all good rows before it
-    turns    topic -> turns of its turning rows
+    rows     numbers of its rows in the input, bad rows included
+    bytes    of its good rows, added up over all good rows before it, without the blanks at segments' ends
+    turns    topic -> turns of its rows that take turns
     queues   (topic, queue) -> queue offsets of its rows there
-    units    for an input with batches: where each of its units lies, instead of turns and queues
+    units    for an input with batches: the queues and offsets of its units, instead of turns and queues
     """
 
     rows: Counted
@@ -47,7 +47,7 @@ class SplitStarts:
 
 
 class UnitPlaces(NamedTuple):
-    """Arrays (int64) of one number a unit; `chosen_queue_ids` of its own topic, `queue_ids` where it is stored."""
+    """Arrays (int64), a number a unit: `chosen_queue_ids` are of its own topic, `queue_ids` of the topic it is stored in."""
 
     first_rows: np.ndarray
     end_rows: np.ndarray
@@ -62,13 +62,13 @@ NO_UNITS = UnitPlaces(*[np.zeros(0, np.int64)] * 5)
 
 @dataclass(frozen=True)
 class Placement:
-    """Where all messages of some splits go, and the head after them.
+    """The offsets of all messages of some splits, and the head after them.
 
-    roll_bytes            bytes of the good rows before each from which on the log offset starts anew, ascending from 0
-    roll_gaps             by how much log offsets from there on are greater than such bytes
-    from_row, to_row      their rows in the input, half-open
-    first_offset          where the first message lies; None when there is none
-    last_offset           where the last message lies; None when it is of a batch, of which only the whole is known
+    roll_bytes        bytes of good rows before each row at which a split or a segment begins, ascending from 0
+    roll_gaps         by how much log offsets from there on are greater than bytes of good rows before
+    from_row, to_row  their rows in the input, half-open
+    first_offset      log offset of the first message; None when there is none
+    last_offset       log offset of the last message; None when it is of a batch, of which only the total size is known
     """
 
     splits: Mapping[SplitId, SplitStarts]
@@ -84,7 +84,7 @@ class Placement:
 
     @property
     def planned(self) -> Planned:
-        """What the append of these messages holds."""
+        """The number of rows and the offsets that the append of these messages has."""
         return Planned(self.rows, self.first_offset, self.last_offset, self.head.next_offset)
 
 
@@ -96,7 +96,7 @@ def place(
     queue_nums: Mapping[str, int],
     store_timestamp: int,
 ) -> Placement:
-    """Place counted splits, in the order of the input, after `head`.
+    """The placement of counted splits after `head`, in the order of the input.
 
     Round robin starts at (sum of the topic's next offsets) mod queues. Records roll to the next segment where RocketMQ's
     do (docs/rocketmq/store.md 1.5).
@@ -150,7 +150,7 @@ def place(
 def _unit_queues(
     split: CountedSplit, turns: dict[str, int], queue_nums: Mapping[str, int]
 ) -> np.ndarray | None:
-    """The queue of each unit's own topic, for an input with batches; moves `turns` past them."""
+    """The queue of each unit in its own topic, None for an input without batches; moves `turns` past them."""
     if split.units is None:
         return None
     queue_ids = []
@@ -166,7 +166,7 @@ def _unit_queues(
 def _unit_sizes(
     split: CountedSplit, chosen: np.ndarray | None, turns: Mapping[str, int], queue_nums: Mapping[str, int]
 ) -> np.ndarray:
-    """Sizes with all digits of the queue that a parked message keeps as REAL_QID."""
+    """Bytes of each unit or good row, with all digits of the queue that a parked message keeps as REAL_QID."""
     if split.units is not None and chosen is not None:
         sizes = np.array([unit.size_bytes for unit in split.units], np.int64)
         parked = np.array([unit.parked is not None for unit in split.units], bool)
@@ -179,7 +179,7 @@ def _unit_sizes(
 
 
 def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.ndarray, np.ndarray, int]:
-    """Where the running offset starts anew: (numbers of units, their offsets, the offset after the last).
+    """The first unit and each that opens a segment: (numbers of units, their offsets, the offset after the last unit).
 
     Raises StoreError for a unit larger than a segment.
     """
@@ -211,7 +211,7 @@ def rolls(sizes: np.ndarray, log_offset: int, segment_bytes: int) -> tuple[np.nd
 def _turn_queues(
     split: CountedSplit, turns: dict[str, int], next_offsets: Counter[Queue], queue_nums: Mapping[str, int]
 ) -> tuple[Mapping[str, Counted], Mapping[Queue, Counted]]:
-    """What a split of single messages takes; moves `turns` and `next_offsets` past it."""
+    """The turns and queue offsets that a split of single messages takes; moves `turns` and `next_offsets` past it."""
     turns_taken = {topic: Counted(turns[topic], turns[topic] + taken) for topic, taken in split.turns.items()}
     rows = Counter(split.rows_by_queue) + split.parked
     for (topic, turn), parked in split.parked_turns.items():
@@ -235,6 +235,7 @@ def _turn_queues(
 def _place_units(
     split: CountedSplit, first_row: int, chosen: np.ndarray, next_offsets: Counter[Queue]
 ) -> UnitPlaces:
+    """The rows, queues and queue offsets of a split's units; moves `next_offsets` past them."""
     units = split.units or []
     queue_ids, queue_offsets = [], []
     for unit, chosen_queue in zip(units, chosen.tolist(), strict=True):
@@ -253,16 +254,15 @@ def _place_units(
 
 
 def running_offsets(sizes: np.ndarray, roll_units: np.ndarray, roll_offsets: np.ndarray) -> np.ndarray:
-    """Offset of each of `sizes`, from what `rolls` says of them."""
+    """Offset of each of `sizes`, from the rolls that `rolls` returns for them."""
     bytes_before = np.cumsum(sizes) - sizes
     gaps = roll_offsets - bytes_before[roll_units]
     return bytes_before + np.repeat(gaps, np.diff(np.r_[roll_units, len(sizes)]))
 
 
-# Two numbers in one, so that they are looked up at once: a file and where a split starts in it; a split and a topic, a
-# pair; a pair and a queue.
+# Factors that join two numbers in one long, so that one search finds both: a file and where a split starts in it, bytes;
+# a split and a topic, which is a pair; a pair and a queue.
 _FILE_BYTES, _NUMBERS = 2**44, 2**32
-
 
 _FEWER_BYTES = "a split's rows take fewer bytes than were counted"
 
@@ -273,12 +273,12 @@ def off_count(failure: BaseException) -> str | None:
 
 
 def is_placed(placement: Placement) -> Column:
-    """Whether a row of the input is of a placement's splits."""
+    """Whether a row of the input is in one of a placement's splits."""
     return _Starts(placement.splits, {}).split >= 0
 
 
 def input_row(splits: Sequence[CountedSplit]) -> Column:
-    """A row's number in the input, bad rows counted, from `file_hash` and `block_start` (read as it was counted)."""
+    """A row's number in the input, bad rows included, from `file_hash` and `block_start` (read as it was counted)."""
     first, taken = 0, {}
     for split in splits:
         taken[split.id] = SplitStarts(Counted(first, first + split.rows), Counted(0, 0))
@@ -288,16 +288,16 @@ def input_row(splits: Sequence[CountedSplit]) -> Column:
 
 
 def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
-    """Add each message's place; bad rows and rows of bad batches get no `physical_offset`.
+    """Messages with their queues and offsets; bad rows and rows of bad batches get no `physical_offset`.
 
     messages  the rows of the placement's splits, read as they were counted
     adds      `input_row` (long), `physical_offset` (long), `queue_id` (int), `queue_offset` (long),
               `chosen_queue_id` (int): the queue of the message's own topic, another one where it is parked; `size_bytes`
-              gets the further digits of the queue that a parked message keeps as REAL_QID
+              grows by the further digits of the queue that a parked message keeps as REAL_QID
 
-    Counters that begin where their split does are moved on row by row, in the JVM, by the pass that writes the rows. A row
-    that takes one beyond what its split was counted to fails the pass: the input is not what it was. No row beyond an end,
-    and as many rows in all as were counted: then every counter has come to its end, and every queue is without a gap.
+    Running counters begin where their split does and move row by row, in the JVM, in the pass that writes the rows. A row
+    that moves one beyond the end its split was counted to fails the pass: the input has changed. With no row beyond an end,
+    and as many rows in all as were counted, every counter has come to its end, and every queue is without a gap.
     """
     starts, units = _Starts(placement.splits, placement.queue_nums), _units(placement)
     names = messages.columns
@@ -309,9 +309,9 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     rows = rows.withColumn("unit", _unit_of(row, units))
     rows = rows.withColumn("pair", F.when(is_good & starts.is_without_units, starts.pair(F.col("topic"))))
 
-    # The queue of its own topic: its unit's, the one it says, or its turn's.
+    # A message's queue in its own topic is its unit's, the one the row gives, or its turn's.
     is_alone, queue_nums = pair.isNotNull(), number_at(starts.queue_nums, pair)
-    # As count.chosen_queues: of a hash the remainder first, then its absolute value.
+    # As in count.chosen_queues, a hash gives its remainder first, then the absolute value of that.
     ways = {"queue_id": F.col("queue_id"), "shard": F.abs(F.col("shard") % queue_nums)}
     said = [F.when(is_alone, way) for name, way in ways.items() if name in names]
     turning = F.when(F.coalesce(*said, F.lit(None)).isNull(), pair)
@@ -319,7 +319,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
     chosen = F.coalesce(number_at(units.chosen_queue_ids, unit), *said, turn)
     rows = rows.withColumn("chosen_queue_id", chosen.cast("int"))
 
-    # The queue it is stored in.
+    # The queue it is stored in is another one where it is parked.
     queue_id = F.col("chosen_queue_id")
     if "parked_topic" in names:
         is_parked = F.col("parked_topic").isNotNull()
@@ -329,7 +329,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
         queue_id = F.when(is_parked, F.col("parked_queue")).otherwise(queue_id)
     rows = rows.withColumn("queue_id", F.coalesce(number_at(units.queue_ids, unit), queue_id).cast("int"))
 
-    # Its offsets.
+    # Its offsets follow from its unit, or from running counters.
     in_unit = number_at(units.queue_offsets, unit) + row - number_at(units.first_rows, unit)
     in_queue = running_counter(*starts.queues, starts.queue(pair, F.col("queue_id")), one)
     sized_split = F.when(F.col("chosen_queue_id").isNotNull(), split)
@@ -345,7 +345,7 @@ def with_places(messages: DataFrame, placement: Placement) -> DataFrame:
 
 
 class _Starts:
-    """What a placement's splits take, as arrays: a number a split; a pair of split and topic; a pair and a queue."""
+    """Starts and ends of a placement's splits as arrays, by split, by pair (split and topic), by pair and queue."""
 
     def __init__(self, splits: Mapping[SplitId, SplitStarts], queue_nums: Mapping[str, int]) -> None:
         keys = sorted(splits)
@@ -353,8 +353,8 @@ class _Starts:
         self._files, files = np.unique([file_hash for file_hash, _ in keys], return_inverse=True)
         self._splits = files * _FILE_BYTES + np.array([block_start for _, block_start in keys])
         self._has_units = _longs(split.units is not None for split in starts)
-        self.rows = _spans(split.rows for split in starts)
-        self.bytes = _spans(split.bytes for split in starts)
+        self.rows = _starts_and_ends(split.rows for split in starts)
+        self.bytes = _starts_and_ends(split.bytes for split in starts)
 
         topics_of = [{*split.turns, *(topic for topic, _ in split.queues)} for split in starts]
         self._topics = sorted(set().union(*topics_of))
@@ -363,14 +363,14 @@ class _Starts:
         pair_of = {pair: number for number, pair in enumerate(pairs)}
         self._pairs = _longs(number * _NUMBERS + numbers[topic] for number, topic in pairs)
         self.queue_nums = _longs(queue_nums.get(topic, 1) for _, topic in pairs)
-        self.turns = _spans(starts[number].turns.get(topic, NO_TURNS) for number, topic in pairs)
+        self.turns = _starts_and_ends(starts[number].turns.get(topic, NO_TURNS) for number, topic in pairs)
         queues = sorted(
             (pair_of[number, topic], queue_id, offsets)
             for number, split in enumerate(starts)
             for (topic, queue_id), offsets in split.queues.items()
         )
         self._queues = _longs(pair * _NUMBERS + queue_id for pair, queue_id, _ in queues)
-        self.queues = _spans(offsets for _, _, offsets in queues)
+        self.queues = _starts_and_ends(offsets for _, _, offsets in queues)
 
     @property
     def split(self) -> Column:
@@ -392,7 +392,7 @@ def _longs(numbers: Iterable[int]) -> np.ndarray:
     return np.fromiter(numbers, np.int64)
 
 
-def _spans(counted: Iterable[Counted]) -> tuple[np.ndarray, np.ndarray]:
+def _starts_and_ends(counted: Iterable[Counted]) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends, as `running_counter` takes them."""
     both = np.array(list(counted), np.int64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
@@ -413,13 +413,13 @@ def _unit_of(row: Column, units: UnitPlaces) -> Column:
 
 
 def last_not_above(ascending: np.ndarray, number: Column) -> Column:
-    """Which of some ascending numbers is the last not above another one, int; -1 where all are above it."""
+    """The index of the last of some ascending numbers that is not above `number`, int; -1 where all are above it."""
     found = search(ascending, number)
     return F.when(found < 0, -found - 2).otherwise(found)
 
 
 def taken_before(codes: np.ndarray, places: np.ndarray) -> tuple[dict[int, int], np.ndarray]:
-    """How many places the rows of each code take together, and for each row those of its code before it.
+    """How many slots (`places` of a row) the rows of each code take, and for each row the slots of its code before it.
 
     >>> taken, before = taken_before(np.array([7, 8, 7, 7]), np.array([1, 1, 3, 1]))
     >>> taken, before.tolist()

@@ -1,4 +1,4 @@
-"""Python of the user's own: a function named MODULE:NAME on the command line."""
+"""The user's own Python: functions and classes named MODULE:NAME on the command line."""
 
 import importlib
 import sys
@@ -13,10 +13,10 @@ from pipelines.errors import BadInput
 def load_function(option: str, name: str, others: str = "") -> Callable[..., Any]:
     """The function `MODULE:NAME`; its module may lie in the current directory, and the workers need not find it.
 
-    option  what the user gave it to, for the error
+    option  the option that names it, for the error
     others  words the option takes too: "round_robin, hash, random or "
 
-    Raises BadInput when it cannot be had.
+    Raises BadInput when it cannot be loaded.
     """
     module_name, colon, function_name = name.partition(":")
     if not colon:
@@ -33,20 +33,20 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
     function = getattr(module, function_name, None)
     if not callable(function):
         raise BadInput(f"{option} {name}: module {module_name} has no function {function_name}")
-    # Python's own modules are with the workers too, and cannot be pickled: no job of the session would run any more.
+    # Workers have Python's own modules too, and these cannot be pickled: no job of the session would run any more.
     if module_name.partition(".")[0] not in sys.stdlib_module_names:
         cloudpickle.register_pickle_by_value(module)
     return function
 
 
 def expect_no_control_c(failure: BaseException) -> None:
-    """Raise a Ctrl-C again: of all that a user's function may end with, SystemExit included, it alone ends the run."""
+    """Raise a Ctrl-C again: of all exceptions of a user's function, SystemExit included, it alone ends the job run."""
     if isinstance(failure, KeyboardInterrupt):
         raise failure
 
 
 def text_of(value: Any) -> str:
-    """The text of something of the user's own: an exception may have none, or one that is no UTF-8."""
+    """The text of a value of the user's: an exception may have none, or one that is not valid UTF-8."""
     try:
         text = str(value)
     except Exception as failure:
@@ -55,7 +55,7 @@ def text_of(value: Any) -> str:
 
 
 def load_hook(name: str | None) -> Any:
-    """The object MODULE:NAME of --hook, made if it is a class; None where none was given. Raises BadInput as above."""
+    """The object MODULE:NAME of --hook, made if it is a class; None without a name. Raises BadInput as `load_function`."""
     if name is None:
         return None
     hook = load_function("--hook", name)

@@ -1,4 +1,4 @@
-"""Requests about messages of the log, from a file: which message, and what is asked for it."""
+"""Requests about messages of the log, from a file: which message, and what is requested for it."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ from pipelines.uris import expect_no_secret
 from schemas import COMMITLOG
 
 BAD_REQUESTS_LISTED = 20
-# Where Spark leaves a line that it cannot parse, or a row of CSV that has other fields than the header.
+# The column where Spark leaves a line that it cannot parse, or a row of CSV with other fields than the header.
 _BROKEN = "_broken"
 
 
@@ -54,7 +54,7 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
         expected = (
             f"the fields of the header: {', '.join(fields)}" if path.endswith(".csv") else "a JSON object"
         )
-        sentence = F.format_string(f"%s is no row of its file; expected {expected}", F.col(_BROKEN))
+        sentence = F.format_string(f"%s is not a valid row of its file; expected {expected}", F.col(_BROKEN))
         complaints.append(F.when(F.col(_BROKEN).isNotNull(), sentence))
     for name, kind in columns.items():
         if name not in given:
@@ -68,7 +68,7 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
             )
             complaints.append(F.when(is_wrong, sentence))
     if complaints:
-        # Spark does not read what it could not parse by itself, without other fields.
+        # Spark refuses to read the column of broken lines alone, without other fields.
         complaint = F.coalesce(*complaints).alias("complaint")
         refuse(rows.select(complaint, *fields).where(F.col("complaint").isNotNull()), path)
     return rows.select(
@@ -94,7 +94,7 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
 
 
 def refuse(complaints: DataFrame, path: str) -> None:
-    """Raise BadInput when there are complaints (sentences in the first column), with the first of them."""
+    """Raise BadInput when there are complaints (sentences in the first column), with the first BAD_REQUESTS_LISTED."""
     found = complaints.limit(BAD_REQUESTS_LISTED + 1).collect()
     if found:
         listed = "".join(f"\n  {row[0]}" for row in found[:BAD_REQUESTS_LISTED])
@@ -105,25 +105,25 @@ def refuse(complaints: DataFrame, path: str) -> None:
 
 
 def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
-    """Requests with `source_offset` and the slim columns of the rows they are about; null where there is no such row.
+    """Requests with `asked_offset`, which they name, and the `source_offset` and slim columns of its row; null without one.
 
-    requests  `request`, `physical_offset`, `message_id` and others that are no columns of the log
+    requests  `request`, `physical_offset`, `message_id` and others that are not columns of the log
     """
     log = at.read(COMMITLOG).select(
         F.col("physical_offset").alias("row_offset"),
         message_id().alias("row_id"),
         *[name for name in COMMITLOG.names if name not in ("physical_offset", "body", "source_offset")],
     )
-    asked = requests.withColumn(
+    located = requests.withColumn(
         "asked_offset", F.coalesce("physical_offset", offset_in_id(F.col("message_id")))
     )
     # Eight bytes a request, so that only those parts of the log are read.
-    offsets = asked.select("asked_offset").where(F.col("asked_offset").isNotNull()).toArrow()
+    offsets = located.select("asked_offset").where(F.col("asked_offset").isNotNull()).toArrow()
     log = log.where(lies_in("row_offset", spans_of_offsets(offsets.column("asked_offset").to_numpy())))
     is_it = (F.col("row_offset") == F.col("asked_offset")) & (
         F.col("message_id").isNull() | (F.upper("message_id") == F.col("row_id"))
     )
-    return asked.join(log, is_it, "left").withColumnRenamed("row_offset", "source_offset").drop("row_id")
+    return located.join(log, is_it, "left").withColumnRenamed("row_offset", "source_offset").drop("row_id")
 
 
 def refuse_parked(found: DataFrame, path: str) -> None:

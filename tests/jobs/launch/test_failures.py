@@ -67,11 +67,11 @@ def test_requests_are_taken_as_they_are_or_refused(life: Any, tmp_path: Path) ->
     fields.write_text("physical_offset,delay_level\n0,1,2\n")
     run = one.job("send_back", B, "--group", "g", "--input", fields, exit_status=2)
     assert (
-        "0,1,2 is no row of its file; expected the fields of the header: physical_offset, delay_level"
+        "0,1,2 is not a valid row of its file; expected the fields of the header: physical_offset, delay_level"
         in run.stderr
     )
     broken = tmp_path / "b.jsonl"
     broken.write_text('{"physical_offset": 0}\nnonsense\n')
     run = one.job("send_back", B, "--group", "g", "--input", broken, exit_status=2)
-    assert "nonsense is no row of its file; expected a JSON object" in run.stderr
+    assert "nonsense is not a valid row of its file; expected a JSON object" in run.stderr
     assert len(one.rows()) == 2
