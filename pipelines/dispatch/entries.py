@@ -1,4 +1,4 @@
-"""What a log row becomes in each table that is derived from the log. Never reads a body."""
+"""The rows a log row gives to the consume queue and to the key index. Bodies are never read."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ def consume_queue_entries(log: DataFrame, delay_levels_ms: Sequence[int]) -> Dat
     """One row per log row that enters its queue, with the columns of `consume_queue`, in the order of `log`."""
     entries = (
         log.where(has_queue_entry())
-        # A column of its own, since it is used several times: Spark then works it out once.
+        # A column of its own, since it is used several times: Spark then computes it once.
         .withColumn("tags", property_value(F.col("properties"), "TAGS"))
         .withColumn("tags_code", tags_code(F.col("tags"), delay_levels_ms))
     )
@@ -36,19 +36,19 @@ def consume_queue_entries(log: DataFrame, delay_levels_ms: Sequence[int]) -> Dat
 
 
 def tags_code(tags: Column, delay_levels_ms: Sequence[int]) -> Column:
-    """Hash of the tags as a long, 0 without; of a row delayed by level when it is due instead (3.2)."""
+    """Hash of the tags as a long, 0 without tags; of a row delayed by level its due time in ms instead (3.2)."""
     tags_hash = F.coalesce(java_hash(tags), F.lit(0)).cast("long")
     return F.coalesce(F.when(F.col("topic") == SCHEDULE_TOPIC, _delivery_time(delay_levels_ms)), tags_hash)
 
 
 def _delivery_time(delay_levels_ms: Sequence[int]) -> Column:
-    """When a row of the schedule topic is due; null for one without a DELAY above 0.
+    """When a row of the schedule topic is due, ms; null for one without a DELAY above 0.
 
-    `due_ms` was decided at its append; rows written without one wait for their level from then on.
+    `due_ms` is decided at the append; rows written without one wait for their level from their append on.
     """
     level = property_value(F.col("properties"), "DELAY").try_cast("int")
     delay = level_delay_ms(level, delay_levels_ms)
-    # Of the level itself: least() takes no notice of a null.
+    # The level itself is compared: least() in its delay ignores a null.
     return F.when(level > 0, F.coalesce("due_ms", within_reach(F.col("store_timestamp")) + delay))
 
 
@@ -63,7 +63,7 @@ def message_index_entries(log: DataFrame) -> DataFrame:
     entries = (
         log.where(is_indexed())
         .withColumn("keys", F.split(keys, " "))
-        # Not explode: Spark would look for empty lists first, and take the properties apart twice.
+        # explode would have Spark filter empty lists first, and so parse the properties twice.
         .withColumn("key", F.explode_outer("keys"))
         .where(F.col("key") != "")
         .withColumn("hashed", F.concat("topic", F.lit("#"), "key"))
@@ -74,7 +74,7 @@ def message_index_entries(log: DataFrame) -> DataFrame:
 
 
 def key_hash(code: Column) -> Column:
-    """The index's hash of a key from String.hashCode of "topic#key": its absolute value, 0 where there is none (5.2)."""
+    """The index's hash of a key from String.hashCode of "topic#key": its absolute value, 0 where an int has none (5.2)."""
     return F.when(code == -(2**31), 0).otherwise(F.abs(code))
 
 

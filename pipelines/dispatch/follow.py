@@ -1,7 +1,7 @@
-"""Follow the log: what its new appends give to each table that is derived from it.
+"""Follow the log: the rows that its new appends add to each table that is derived from it.
 
 Each derived table follows whole appends, by their number, up to the one that its row in `progress` proves. Rows are written
-first and progress last, so a run cut short is simply run again: the rows it left are replaced.
+first and progress last, so a job run cut short is simply repeated: the rows it left are replaced.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,13 +35,13 @@ from schemas import (
     Table,
 )
 
-# A message has a unique key and about one other; only the size of files depends on it.
+# A message has a unique key and about one other; only the size of files depends on this estimate.
 KEYS_OF_A_MESSAGE = 2
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """How many rows of some appends of the log become what."""
+    """How many rows of some appends of the log go to each derived table."""
 
     entries: int
     indexed: int
@@ -50,12 +50,12 @@ class NewRows:
 
 
 def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
-    """Bring every derived table up to the log, or, with `rebuild`, put what the whole log says in its place.
+    """The plan that brings every derived table up to the log, or, with `rebuild`, makes all its rows again from the log.
 
     The result's `dispatched_to` is the log's end, bytes.
     """
-    # Looked at before the log: what follows may be behind it, never ahead, and a rebuild loses to whoever writes in
-    # between instead of replacing more by less.
+    # Pinned before the log: a follower may be older than the log, never newer, and a rebuild loses to another writer in
+    # between instead of replacing more rows by fewer.
     for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
         at.version(table)
     followed = {table.name: followed_by(at, table) for table in DERIVED}
@@ -65,24 +65,24 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
             at.replace(table, rows if count else rows.limit(0), planned=_planned(table, count))
             for table, rows, count in derived_rows(at, DERIVED, at.read(COMMITLOG))
         ]
-        behind: Sequence[Table] = DERIVED
+        lagging: Sequence[Table] = DERIVED
     else:
-        behind = [
+        lagging = [
             table
             for table in DERIVED
             if followed[table.name].append_seq < last_append or _has_more(at, table, followed[table.name])
         ]
-        at.preload(*behind[:1])  # the others are foreseen by the plan
-        writes = _new_rows_of(at, behind, followed)
+        at.preload(*lagging[:1])  # commit preloads the others
+        writes = _new_rows_of(at, lagging, followed)
     result = {"dispatched_to": read_head(at).next_offset}
-    if not behind:
+    if not lagging:
         return Plan((), result)
-    progress = progress_write(at, {table.name: last_append for table in behind}, writes)
+    progress = progress_write(at, {table.name: last_append for table in lagging}, writes)
     return Plan((*writes, progress), result, side_by_side=len(writes))
 
 
 def survey(log: DataFrame) -> NewRows:
-    """Count log rows by what becomes of them, without reading properties."""
+    """The counts of log rows by the derived table they go to, without reading properties."""
     found = log.select(
         F.count_if(has_queue_entry()).alias("entries"),
         F.count_if(is_indexed()).alias("indexed"),
@@ -97,19 +97,19 @@ def _has_more(at: Snapshot, table: Table, followed: Followed) -> bool:
     return not followed.is_exact and greatest_append(at, table) > followed.append_seq
 
 
-def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, Followed]) -> list[Write]:
-    """Writes of what is new, in the place of rows that do not count; tables for which there is neither get none."""
+def _new_rows_of(at: Snapshot, lagging: Sequence[Table], followed: Mapping[str, Followed]) -> list[Write]:
+    """Writes of new rows, which replace rows that do not count; a table with neither gets none."""
     writes: list[Write] = []
-    # One span of appends for all, unless a table was made again.
-    for after_append in sorted({followed[table.name].append_seq for table in behind}):
-        tables = [table for table in behind if followed[table.name].append_seq == after_append]
+    # One range of appends is for all tables, unless one was made again.
+    for after_append in sorted({followed[table.name].append_seq for table in lagging}):
+        tables = [table for table in lagging if followed[table.name].append_seq == after_append]
         log = at.read(COMMITLOG).where(F.col("append_seq") > after_append)
         for table, rows, count in derived_rows(at, tables, log):
             if _has_more(at, table, followed[table.name]):
                 new, planned = rows if count else rows.limit(0), _planned(table, count)
                 if after_append < 0:
                     writes.append(at.replace(table, new, planned=planned))
-                else:  # files with rows of both sides are written again, so that what is added is not known
+                else:  # files with rows of both kinds are rewritten, so the number of added rows is not known
                     writes.append(at.replace(table, new, f"append_seq > {after_append}"))
             elif count:
                 writes.append(at.append(table, rows, planned=_planned(table, count)))
@@ -117,12 +117,12 @@ def _new_rows_of(at: Snapshot, behind: Sequence[Table], followed: Mapping[str, F
 
 
 def _planned(table: Table, count: int) -> Planned | None:
-    """A row for each log row that was counted; of the index, whose rows are keys, that is not known."""
+    """What the write must add: a row for each counted log row; None for the index, whose number of keys is not known."""
     return None if table is MESSAGE_INDEX else Planned(count)
 
 
 def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:
-    """For each table its rows, sorted into files, and how many log rows they are of."""
+    """(table, its rows sorted into files, the number of log rows they are of) for each table."""
     new = survey(log)
     levels = at.store.settings.delay_levels_ms
     rows: dict[str, tuple[Callable[[], DataFrame], int]] = {

@@ -1,8 +1,8 @@
-"""Where rows of a derived table lie in its files, so that a page of a queue or a key opens few of them.
+"""How rows of a derived table are sorted into files, so that reading a page of a queue or a key opens few of them.
 
-A **run** is the files of one commit: rows of neighbouring appends, sorted into files by what readers look for. Which of
-a run's files holds a page is told by the least and greatest values that Delta keeps for every file. Of a few million new
-rows each task sorts what it has read, into a file of its own; a merge cuts them into files by value.
+A **sorted run** is the files of one commit: rows of neighbouring appends, sorted by the columns that readers filter by.
+The least and greatest values that Delta keeps for every file show which of them hold a page. Up to a few million new rows
+are sorted by the tasks that read them, each into a file of its own; a merge cuts them into files by value.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from schemas import CLAIMS, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Table
 
 # Enough files for every core to write one, few enough that a billion rows stay a thousand files of about 20 MB.
 ROWS_PER_FILE = 1_000_000
-# As many rows are sorted by one task faster than they are moved to several.
+# One task sorts up to this many rows faster than they are moved to several.
 ROWS_OF_ONE_TASK = 100_000
-# Of the log's new rows as many are sorted where they are read, by so many tasks at most: a seventh less time than moving
-# them first. A file then has something of every queue and every hash: a reader opens all of the run's, not one.
+# Up to this many new rows of the log are sorted where they are read, by at most FILES_UNMOVED tasks: this takes a seventh
+# less time than moving them first. A file then has rows of every queue and hash: a reader opens all of the run's, not one.
 NEW_ROWS_UNMOVED = 4_000_000
 FILES_UNMOVED = 4
 
 
 @dataclass(frozen=True)
 class QueueSpan:
-    """The part of a queue that a run holds: offsets [from_offset, to_offset)."""
+    """The part of a queue that a sorted run holds: offsets [from_offset, to_offset)."""
 
     topic: str
     queue_id: int
@@ -39,7 +39,7 @@ class QueueSpan:
 
 
 def file_count(rows: int) -> int:
-    """How many files a run of so many rows gets."""
+    """How many files a sorted run of `rows` rows gets."""
     return max(1, -(-rows // ROWS_PER_FILE))
 
 
@@ -48,26 +48,26 @@ def in_queue_order(entries: DataFrame, rows: int, are_new: bool = False) -> Data
 
     entries  rows of `consume_queue`
     rows     how many they are, about
-    are_new  they are read from the log, and may stay in the tasks that read them
+    are_new  whether they are read from the log, and may stay in the tasks that read them
 
-    A queue has no gaps, so the spans of all tell every entry its place among all: files are equal however uneven the
-    queues, nothing is sampled, and one long is sorted by instead of three columns.
+    A queue has no gaps, so the ranges of all queues give every entry its position among all: files are equal however uneven
+    the queues, nothing is sampled, and Spark sorts by one long instead of three columns.
     """
     tasks = _tasks_that_read(entries, rows, are_new)
     if tasks:
         return entries.coalesce(tasks).sortWithinPartitions("topic", "queue_id", "queue_offset")
-    starts, places = [], 0
+    starts, total = [], 0
     for queue in sorted(queue_spans(entries), key=lambda queue: (queue.topic.encode(), queue.queue_id)):
-        starts.append((queue.topic, queue.queue_id, places - queue.from_offset))
-        places += queue.entries
+        starts.append((queue.topic, queue.queue_id, total - queue.from_offset))
+        total += queue.entries
     queue_starts = entries.sparkSession.createDataFrame(starts, _QUEUE_STARTS)
     files = file_count(rows)
-    placed = entries.join(F.broadcast(queue_starts), ["topic", "queue_id"]).withColumn(
-        "place", F.col("start") + F.col("queue_offset")
+    numbered = entries.join(F.broadcast(queue_starts), ["topic", "queue_id"]).withColumn(
+        "position", F.col("start") + F.col("queue_offset")
     )
     return (
-        placed.repartitionById(files, F.floor(F.col("place") / -(-places // files)).cast("int"))
-        .sortWithinPartitions("place")
+        numbered.repartitionById(files, F.floor(F.col("position") / -(-total // files)).cast("int"))
+        .sortWithinPartitions("position")
         .select(*entries.columns)
     )
 
@@ -100,7 +100,7 @@ def in_order_of(rows: DataFrame, count: int, *columns: str, are_new: bool = Fals
 
 
 def _tasks_that_read(rows: DataFrame, count: int, are_new: bool) -> int:
-    """How many tasks read, sort and write rows without moving them; 0 where each is moved to the task it belongs to."""
+    """How many tasks read, sort and write rows without moving them; 0 where rows are moved to tasks by value."""
     if count <= ROWS_OF_ONE_TASK:
         return 1
     if are_new and count <= NEW_ROWS_UNMOVED:
@@ -109,7 +109,7 @@ def _tasks_that_read(rows: DataFrame, count: int, are_new: bool) -> int:
 
 
 def queue_spans(entries: DataFrame) -> list[QueueSpan]:
-    """The span of every queue that has entries; a few bytes a queue on the driver."""
+    """The range of every queue that has entries; a few bytes a queue come to the driver."""
     offset = F.col("queue_offset")
     spans = entries.groupBy("topic", "queue_id").agg(
         F.min(offset).alias("least"), F.max(offset).alias("greatest")
@@ -118,7 +118,7 @@ def queue_spans(entries: DataFrame) -> list[QueueSpan]:
 
 
 def arranged(table: Table, rows: DataFrame, count: int) -> DataFrame:
-    """Rows of a derived table, `count` of them, as one run."""
+    """Rows of a derived table, `count` of them, as one sorted run."""
     return _ARRANGED[table.name](rows, count)
 
 

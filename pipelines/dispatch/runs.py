@@ -1,9 +1,8 @@
-"""Runs: the files that the commits of a derived table have left, and when they are merged.
+"""Sorted runs: the files that the commits of a derived table leave, and when they are merged.
 
-Reading a page or a key opens about one file of each run, and up to four of one that was not merged yet. Every dispatch
-adds a run, so the newest are merged when some have come, together with older ones that are not much larger: a row is
-written again a few times while its table grows tenfold, and a table has never more than a few small runs and a few large
-ones.
+Reading a page or a key opens about one file of each sorted run, and up to four of one that is not merged yet. Every
+dispatch adds one, so the newest are merged when FAN_IN have come, together with older ones that are not much larger: a row
+is rewritten a few times while its table grows tenfold, and a table never has more than a few small and a few large ones.
 """
 
 import json
@@ -18,17 +17,17 @@ from pipelines.store.progress import covered
 from pipelines.store.snapshot import Snapshot
 from schemas import Table
 
-# Dispatch merges when so many runs would become one; fewer are not worth the time of a tick.
+# Dispatch merges when at least this many sorted runs become one; fewer are not worth the time of a job run.
 FAN_IN = 8
-# An older run is merged with the newer ones when it is at most so many times as large as all of them.
+# An older sorted run is merged with the newer ones when it is at most this many times as large as all of them.
 GROWTH = 4
-# A run of this size is finished: to sort it again with others would take long and save one file of a reader's dozen.
+# A sorted run of this size is never merged: sorting it again would take long and save one file of a reader's dozen.
 ROWS_OF_A_FINISHED_RUN = 256_000_000
 
 
 @dataclass(frozen=True)
 class Run:
-    """Files with the rows of appends first_append to last_append, both included; no other file has rows of these."""
+    """A sorted run: files with the rows of appends first_append to last_append, both included; no other file has any."""
 
     first_append: int
     last_append: int
@@ -45,8 +44,8 @@ class Run:
 
 
 def runs_of(at: Snapshot, table: Table) -> list[Run]:
-    """The runs of a derived table, oldest first, told by the appends its files have rows of."""
-    # A few bytes a file.
+    """The sorted runs of a derived table, oldest first, found by the appends in its files' statistics."""
+    # A few bytes a file come to the driver.
     stats = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
     return joined_runs(
         [
@@ -58,7 +57,7 @@ def runs_of(at: Snapshot, table: Table) -> list[Run]:
 
 
 def joined_runs(files: Sequence[Run]) -> list[Run]:
-    """Runs of files whose appends overlap, oldest first.
+    """Sorted runs, oldest first: files whose appends overlap are in one.
 
     >>> joined_runs([Run(4, 5, 10), Run(0, 3, 10), Run(2, 3, 10)])
     [Run(first_append=0, last_append=3, rows=20, files=2), Run(first_append=4, last_append=5, rows=10, files=1)]
@@ -73,7 +72,7 @@ def joined_runs(files: Sequence[Run]) -> list[Run]:
 
 
 def mergeable(runs: Sequence[Run], fan_in: int = FAN_IN) -> Sequence[Run]:
-    """The newest runs, as far back as each is not much larger than all newer ones; none when fewer than `fan_in`.
+    """The newest sorted runs, as far back as each is at most GROWTH times all newer ones; none when fewer than `fan_in`.
 
     >>> mergeable([Run(0, 0, 1000), Run(1, 1, 30), Run(2, 2, 10)], fan_in=2)
     [Run(first_append=1, last_append=1, rows=30, files=1), Run(first_append=2, last_append=2, rows=10, files=1)]
@@ -87,9 +86,9 @@ def mergeable(runs: Sequence[Run], fan_in: int = FAN_IN) -> Sequence[Run]:
 
 
 def plan_merge(at: Snapshot, table: Table, fan_in: int = FAN_IN) -> Plan:
-    """Put one run in the place of the newest ones, with the same rows; nothing when they are too few.
+    """The plan that replaces the newest sorted runs by one with the same rows; it writes nothing when they are too few.
 
-    Rows that do not count stay apart, for the next dispatch to replace.
+    Rows that do not count are left out, for the next dispatch to replace.
     """
     followed = covered(at, table)
     merged = mergeable([run for run in runs_of(at, table) if run.last_append <= followed], fan_in)
