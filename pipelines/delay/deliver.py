@@ -1,8 +1,8 @@
 """Deliver: bring parked messages back to their own topics when they are due, each once.
 
-docs/rocketmq/delay-retry-transaction.md 1.3 to 1.5, 2.3, 2.4 and 3. What is due is asked of `parked`, which is laid out by
-due time, and of the appends it has not seen. What of it has been settled is told by its claim; what an imported broker had
-settled, by its floors and by the rows it delivered.
+docs/rocketmq/delay-retry-transaction.md 1.3 to 1.5, 2.3, 2.4 and 3. Due messages are read from `parked`, which is sorted by
+due time, and from the appends it has not followed. A claim shows that one is settled; the floors of an imported broker, and
+the rows it delivered, show what that broker had settled.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,21 +39,22 @@ from pipelines.store.progress import Seen, covered, followed_rows, seen_by, seen
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX, PROGRESS
 
-# Its row in `progress`: all that was due at the clock, of appends up to the number, is settled.
+# The job's row in `progress`: of the appends up to `append_seq`, all that was due at `clock_ms` is settled.
 FOLLOWER = "deliver"
 
+# Purposes of copies: back in the topic; on to the next level of a list.
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
-# Waiting rows looked at together for the time of the next one.
+# Waiting rows that are read at a time to find the next one due.
 NEXT_DUE_PAGE = 1_000
 
 
 @dataclass(frozen=True)
 class Stopped:
-    """Where an append of a run stopped: all that is due up to (due_ms, physical_offset) is settled.
+    """Where an append of a job run stopped: all that is due up to (due_ms, physical_offset) is settled.
 
-    first_append  the last append of the log in the snapshot of the run's first plan: what was appended later may be due
-                  before the place where the run has arrived, and is for the next run
+    first_append  the last append of the log in the snapshot of the job run's first plan: what is appended later may be due
+                  before the time that the job run has reached, and is for the next job run
     """
 
     due_ms: int
@@ -64,31 +65,31 @@ class Stopped:
 def plan_deliver(
     at: Snapshot, now_ms: int, run_id: str, after: Stopped | None = None, limit: int = COPIES_OF_AN_APPEND
 ) -> Plan:
-    """Append copies of what is due and not settled, in the order (due_ms, physical_offset), at most `limit` of them.
+    """The plan that appends copies of what is due and not settled, by (due_ms, physical_offset), at most `limit`.
 
-    after  where an earlier append of the same run stopped
+    after  where an earlier append of the same job run stopped
 
-    The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a place
-    to go), `stopped` (where the next append goes on; None when nothing is left).
+    The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a topic
+    to go to), `stopped` (where the next append goes on; None when nothing is left).
     """
     known = seen_by(at, FOLLOWER)
     candidates = due_messages(at, now_ms, known)
     if after is not None:
         candidates = candidates.where(_follows(after.due_ms, after.physical_offset))
-    # Some forty bytes a row; the one more tells whether this append is the last.
+    # About 40 bytes a row; one row more than the limit shows whether this append is the last.
     found = candidates.orderBy("due_ms", "source_offset").limit(limit + 1).toArrow()
     is_last = found.num_rows <= limit
     first_append = at.number(COMMITLOG) if after is None else after.first_append
     all_seen = partial(seen_write, job=FOLLOWER, seen=Seen(first_append, now_ms))
     chunk = found.slice(0, limit)
     if not chunk.num_rows:
-        # Without an append of this run before it, nothing was due, and the next look is as short.
+        # Without an earlier append of this job run nothing was due: progress can stay, the next job run reads as little.
         writes = () if after is None else (all_seen(at),)
         return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     at.preload(PROGRESS)
     columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
     chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
-    # Earlier runs, and earlier appends of this one, have seen nothing that is due later.
+    # Earlier job runs have read nothing due after their clock; so a job run's only append has all rows of its times.
     is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
     left = with_rules(at, chunk, is_whole).select(
         "source_offset", F.col("due_ms").alias("order"), "is_settled"
@@ -117,7 +118,7 @@ def plan_deliver(
 
 
 def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
-    """Parked rows that are due now and that earlier runs have not settled, or may have: claims tell.
+    """Parked rows that are due now and not known to be settled by earlier job runs; some may be, as claims show.
 
     Columns: those of to_settle.
     """
@@ -133,9 +134,10 @@ def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
 
 
 def _due_by_log_time(at: Snapshot, now_ms: int, log_ms: int) -> DataFrame:
-    """Rows delayed by level that were stored ahead of this clock and, by the clock they were stored by, have waited.
+    """Rows delayed by level that were stored later than this clock and, by the clock that stored them, have waited.
 
-    Clocks of two machines differ: what the faster one has stored is timed by it, and the log tells how far it has come.
+    Clocks of two machines differ: rows that the faster one stored are timed by it, and the log's last store time shows how
+    far it is.
     """
     is_ahead = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("store_timestamp") > now_ms)
     is_due = (F.col("due_ms") > now_ms) & (F.col("due_ms") <= log_ms)
@@ -146,7 +148,7 @@ def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
     """Imported rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
 
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
-    where that is later. A row of this store knows its time: its level table may change, not what it waits.
+    where that is later. A row of this store keeps its due time: its level table may change, not how long it waits.
 
     log_ms  the clock, or the log's last store time where that is later
     """
@@ -158,10 +160,10 @@ def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
 
 
 def with_rules(at: Snapshot, chunk: pa.Table, is_whole: bool) -> DataFrame:
-    """Those of some parked rows that nobody has claimed, with `is_settled`: whether a rule says they are, without a claim.
+    """Those of `chunk` that no copy has claimed, with `is_settled`: whether a rule settles them without a claim.
 
     chunk     rows with the columns of to_settle
-    is_whole  whether all rows of their times are among them; if not, others may cancel them
+    is_whole  whether all rows of its times are among them; if not, others may cancel them
 
     Settled by rule: a timer that was cancelled in its slot, and its cancel; a row on its way to the half topic; one
     without a topic to go to; what an imported broker had delivered.
@@ -193,9 +195,9 @@ def with_rules(at: Snapshot, chunk: pa.Table, is_whole: bool) -> DataFrame:
 
 
 def _cancels_in_time_of(at: Snapshot, chunk: pa.Table) -> DataFrame:
-    """All cancels in the time of some rows, which are in order of time: the columns of to_settle.
+    """All cancels due between the first and the last of some rows in order of time: the columns of to_settle.
 
-    A slot may hold more messages than an append has room for, and messages come after its cancel was looked at.
+    A slot may hold more messages than one append, and messages may come after its cancel was read.
     """
     times = chunk.column("due_ms")
     is_near = F.col("due_ms").between(times[0].as_py(), times[-1].as_py())
@@ -204,10 +206,10 @@ def _cancels_in_time_of(at: Snapshot, chunk: pa.Table) -> DataFrame:
 
 
 def settled_by_import(at: Snapshot, rows: DataFrame, chunk: pa.Table, floors: Mapping[str, int]) -> DataFrame:
-    """Those of `rows` that an imported broker had settled: delivered, put back into its timer, or cancelled as it did.
+    """Those of `rows` that an imported broker had settled: delivered, put back into its timer, or cancelled by its rules.
 
     rows   `source_offset`, `due_ms`, `kind`
-    chunk  what they are some of
+    chunk  the rows of which they are some
     """
     spans = spans_of_offsets(chunk.column("source_offset").to_numpy())
     properties = F.col("properties")
@@ -245,14 +247,14 @@ def settled_by_import(at: Snapshot, rows: DataFrame, chunk: pa.Table, floors: Ma
 
 
 def _roll_times() -> Column:
-    """How often a broker has put a timed message back into its timer, which looks two days ahead at most (2.5)."""
+    """How often a broker has put a timed message back into its timer, which reaches two days ahead at most (2.5)."""
     return F.coalesce(property_value(F.col("properties"), "TIMER_ROLL_TIMES").try_cast("int"), F.lit(0))
 
 
 def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
-    """Imported timed rows for which another stands, put back later, or that one cancels by a bare unique key (2.4, 2.5).
+    """Imported timed rows that a later put-back replaces, or that a cancel names by a bare unique key (2.4, 2.5).
 
-    timed  rows of the log: all that were imported of the same slots
+    timed  rows of the log: all imported rows of the same slots
     rows   `source_offset`, `due_ms`, `real_topic`, `unique_key`, `roll_times`
     """
     properties = F.col("properties")
@@ -263,7 +265,7 @@ def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
         _roll_times().alias("later_roll_times"),
         F.col("physical_offset").alias("later_offset"),
     )
-    stands_for = (
+    is_replaced = (
         (F.col("real_topic") == F.col("topic_of_later"))
         & (F.col("later_roll_times") > F.col("roll_times"))
         & (F.col("later_offset") > F.col("source_offset"))
@@ -271,13 +273,13 @@ def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
     cancels = timed.select(
         "due_ms", property_value(properties, "TIMER_DEL_UNIQKEY").alias("unique_key")
     ).where(F.col("unique_key").isNotNull())
-    is_rolled = rows.join(rolled, ["due_ms", "unique_key"]).where(stands_for)
+    is_rolled = rows.join(rolled, ["due_ms", "unique_key"]).where(is_replaced)
     is_cancelled = rows.join(cancels, ["due_ms", "unique_key"], "left_semi")
     return is_rolled.select("source_offset").unionByName(is_cancelled.select("source_offset"))
 
 
 def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
-    """Rows of which a later row of their real topic has the unique key, stored when they were due or later."""
+    """`source_offset` of rows whose unique key a later row of their real topic has, stored when they were due or later."""
     followed = covered(at, MESSAGE_INDEX)
     entries = followed_rows(at, MESSAGE_INDEX)
     if followed < at.number(COMMITLOG):
@@ -297,7 +299,7 @@ def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
 def _some_have_lists(at: Snapshot, parked: pa.Table) -> bool:
     """Whether one of some parked rows may go on to a further level.
 
-    Looked at first because it is rare, and what goes on is worked out by more code than Java compiles at once.
+    Checked first because it is rare, and the copies that go on take more code than Java compiles at once.
     """
     scheduled = parked.filter(pc.equal(parked.column("kind"), "schedule")).column("source_offset")
     if not len(scheduled):
@@ -319,8 +321,8 @@ def delivered_copies(
     properties = F.col("properties")
     topic, queue_id = real_place(properties)
     returning = rows.withColumns({"real_topic": topic, "real_queue_id": queue_id, "claim": F.lit(SETTLE)})
-    has_place = F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
-    goes_on = ~F.col("is_settled") & has_place
+    has_target = F.col("real_topic").isNotNull() & F.col("real_queue_id").isNotNull()
+    goes_on = ~F.col("is_settled") & has_target
     stored = within_reach(F.col("store_timestamp"))
     enqueued = stored - F.pmod(stored, F.lit(precision_ms))
     timed = F.concat(
@@ -358,30 +360,30 @@ def delivered_copies(
 
 
 def _next_levels(rows: DataFrame, now_ms: int, levels_ms: Sequence[int]) -> DataFrame:
-    """Adds `left_levels`, when each of them would be over (`left_due_ms`), and `hop`: the place of the one to wait for.
+    """Rows with `left_levels`, `left_due_ms` (when each of them is over), and `hop`: the position of the one to wait for.
 
-    A list goes on from when its last level was due, also when no run came by then; levels that are past by now are
-    passed. hop counts from 1 and is 0 when none is left.
+    A list goes on from when its last level was due, even if no job run came then; levels that are over by now are
+    skipped. `hop` counts from 1 and is 0 when no level is left.
     """
     of_list = levels_of(property_value(F.col("properties"), LEVEL_LIST))
     left = F.coalesce(F.when(F.col("topic") == SCHEDULE_TOPIC, of_list), F.array().cast("array<int>"))
     delays = F.transform(F.col("left_levels"), lambda level: level_delay_ms(level, levels_ms))
     since = F.least(F.col("due_ms"), F.lit(now_ms))
 
-    def over_at(place: Column) -> Column:
-        waits = F.slice(delays, 1, place + 1)
+    def over_at(index: Column) -> Column:
+        waits = F.slice(delays, 1, index + 1)
         return since + F.aggregate(waits, F.lit(0).cast("long"), lambda total, delay: total + delay)
 
     is_ahead = F.transform(F.col("left_due_ms"), lambda due: due > now_ms)
     return (
         rows.withColumn("left_levels", left)
-        .withColumn("left_due_ms", F.transform(delays, lambda _, place: over_at(place)))
+        .withColumn("left_due_ms", F.transform(delays, lambda _, index: over_at(index)))
         .withColumn("hop", F.array_position(is_ahead, F.lit(True)).cast("int"))
     )
 
 
 def next_due_ms(at: Snapshot, now_ms: int) -> int | None:
-    """When the next waiting message is due, after now; None when none waits."""
+    """When the next waiting message is due after now, ms; None when none waits."""
     after = (now_ms, 2**63 - 1)
     while True:
         waiting = parked_rows(at, F.col("due_ms") >= after[0]).where(F.col("kind").isin(*WAITING_KINDS))
@@ -399,16 +401,16 @@ def next_due_ms(at: Snapshot, now_ms: int) -> int | None:
 
 
 def _follows(due_ms: int, physical_offset: int) -> Column:
-    """Whether a row follows a place in the order in which rows are due."""
+    """Whether a row comes after another one in the order in which rows are due."""
     due, offset = F.col("due_ms"), F.col("source_offset")
     return (due > due_ms) | ((due == due_ms) & (offset > physical_offset))
 
 
 def to_settle() -> list[Column]:
-    """Of a parked row what tells whether it is settled, in few bytes.
+    """Columns of a parked row that show whether it is settled, in few bytes.
 
-    `source_offset`, `claim`, `due_ms`, `kind`, `goes_nowhere` (boolean), `named` (of a timer: hash of the name a cancel
-    knows it by), `cancels` (of a timer: hash of the name it cancels)
+    `source_offset`, `claim`, `due_ms`, `kind`, `goes_nowhere` (boolean), `named` (of a timer: hash of the name by which
+    a cancel names it), `cancels` (of a timer: hash of the name it cancels)
     """
     is_timer = F.col("kind") == "timer"
     name = F.concat(F.col("real_topic"), F.lit("+"), F.col("unique_key"))

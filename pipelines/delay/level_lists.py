@@ -1,4 +1,4 @@
-"""Level lists: a wait put together from several delay levels, one after the other.
+"""Level lists: a wait made of several delay levels, one after the other.
 
 docs/rocketmq/delay-retry-transaction.md 3, with the corrections of 3.5.
 """
@@ -14,7 +14,7 @@ DAY_SECONDS = 86_400
 
 @cache
 def decomposition(seconds: int, levels_ms: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Levels that together wait so many seconds of one day: seconds first, then minutes, then hours; None if none do.
+    """Levels that together wait `seconds`, within a day: its seconds first, then minutes, then hours; None if none do.
 
     Largest levels first within each part: with the table of 3.1 these are the lists of 3.2.
 
@@ -37,7 +37,7 @@ def decomposition(seconds: int, levels_ms: tuple[int, ...]) -> tuple[int, ...] |
 
 
 def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[str | None], list[str | None]]:
-    """For each second, minute and hour of a day its levels, each followed by a comma; None where the table has none."""
+    """Level lists of each second, minute and hour of a day, a comma after each level; None where the table has none."""
 
     def text(seconds: int) -> str | None:
         levels = decomposition(seconds, levels_ms)
@@ -51,35 +51,35 @@ def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[s
 
 
 def seconds_until(time_of_day: Column, now_ms: int) -> Column:
-    """Whole seconds from now until the next time it is `HH:mm:ss` in UTC, whatever the session's zone; null for no time.
+    """Whole seconds from now until the next time it is `HH:mm:ss` in UTC, whatever the session's zone; null if not a time.
 
-    A time that is now is zero seconds away, one a second ago is a day less a second (3.3). No day of UTC has another
-    length, so a summer time begins or ends without a message an hour early or late.
+    A time that is now is zero seconds away, one a second ago is a day less a second (3.3). All days of UTC have
+    one length, so no message is an hour early or late when summer time begins or ends.
     """
-    # Of the clock's hands: to_timestamp of the time alone would depend on today's date.
+    # Computed from hours, minutes and seconds: to_timestamp of the time alone would depend on today's date.
     parts = [F.regexp_extract(time_of_day, TIME_OF_DAY_PATTERN, group).try_cast("int") for group in (1, 2, 3)]
-    asked = parts[0] * 3600 + parts[1] * 60 + parts[2]
+    second_of_day = parts[0] * 3600 + parts[1] * 60 + parts[2]
     passed = now_ms // 1000 % DAY_SECONDS
-    return F.pmod(asked - passed, F.lit(DAY_SECONDS))
+    return F.pmod(second_of_day - passed, F.lit(DAY_SECONDS))
 
 
 TIME_OF_DAY_PATTERN = r"\A([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])\z"
 
 
 def list_until(seconds: Column, levels_ms: Sequence[int]) -> Column:
-    """The level list, each level followed by a comma, that waits so many seconds; null where the table has none."""
+    """The level list, each level followed by a comma, that waits `seconds`; null where the table has none."""
     parts = lists_of_parts(tuple(levels_ms))
-    places = (seconds % 60, F.floor(seconds / 60) % 60, F.floor(seconds / 3600))
+    indexes = (seconds % 60, F.floor(seconds / 60) % 60, F.floor(seconds / 3600))
     return F.concat(
         *[
-            F.get(F.array(*[F.lit(text) for text in texts]), place.cast("int"))
-            for texts, place in zip(parts, places, strict=True)
+            F.get(F.array(*[F.lit(text) for text in texts]), index.cast("int"))
+            for texts, index in zip(parts, indexes, strict=True)
         ]
     )
 
 
 def levels_of(text: Column) -> Column:
-    """The levels of a list as array<int>: a comma at the end is no level; null for anything but whole numbers over 0."""
+    """The levels of a list as array<int>: a comma at the end adds no level; null for anything but whole numbers over 0."""
     trimmed = F.regexp_replace(F.regexp_replace(text, r"\s", ""), r",\z", "")
     levels = F.transform(F.split(trimmed, ","), lambda level: level.try_cast("int"))
     is_list = trimmed.rlike(LIST_PATTERN)
