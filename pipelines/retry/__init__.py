@@ -1,1 +1,1 @@
-"""Messages a group failed on: sent back to wait, given up as dead letters, taken up again."""
+"""Messages a group failed on: sent back to wait, given up as dead letters, redriven."""

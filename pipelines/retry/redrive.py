@@ -1,6 +1,6 @@
 """Redrive: dead letters, or any rows, back to a topic, each once under a redrive id.
 
-A copy claims `redrive:ID` of its source, so the same redrive run again appends what is missing and nothing else.
+A copy claims `redrive:ID` of its source, so a repeated redrive appends what is missing and nothing else.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from pipelines.views.read import read_view
 from pipelines.views.read_only_sql import expect_predicate
 
 REDRIVE = "redrive"
-# Instructions of an earlier life, which must not act again.
+# Properties that told a store what to do with the earlier message, and must not act again.
 DROPPED = (
     "DELAY", LEVEL_LIST, "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS",
     "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY",
@@ -34,7 +34,7 @@ DROPPED = (
 
 
 def id_of(where: str, to_topic: str | None) -> str:
-    """The id of a redrive that was given none: of what it asks for."""
+    """The id of a redrive without --redrive-id: a hash of its predicate and its target topic."""
     return hashlib.sha256(f"{where}\n{to_topic or ''}".encode()).hexdigest()[:16]
 
 
@@ -71,13 +71,13 @@ def matched(at: Snapshot, where: str, redrive_id: str, to_topic: str | None) -> 
         )
     except (AnalysisException, ParseException) as failure:
         raise BadInput(
-            f"--where is no predicate over the view messages: {str(failure).splitlines()[0]} "
+            f"--where is not a valid predicate over the view messages: {str(failure).splitlines()[0]} "
             f"(its columns: {', '.join(messages.columns)})"
         ) from failure
 
 
 def still_parked(at: Snapshot, rows: DataFrame) -> DataFrame:
-    """Those of matched rows that wait for their time or their transaction: to redrive them would send them twice."""
+    """Those of matched rows that wait for their time or their transaction: a redrive would send them twice."""
     waiting = (
         read_view(at, "scheduled_messages")
         .select("physical_offset")
@@ -96,7 +96,7 @@ def plan_redrive(
     append_id: str,
     limit: int = COPIES_OF_AN_APPEND,
 ) -> Plan:
-    """Append copies of those of `rows` that are not redriven yet, in the log's order, at most `limit` of them.
+    """The plan that appends copies of those of `rows` not redriven yet, in the log's order, at most `limit` of them.
 
     The result: `redriven`, `more`.
     """
@@ -118,15 +118,15 @@ def plan_redrive(
     )
     settings = at.store.settings
     planned = plan_copies(at, chosen, lambda log: redriven_copies(log, topics, settings), now_ms, append_id)
-    # Without a copy none of the chosen rows is in the log any more, and so none after them.
+    # Where nothing is copied, the log no longer has the chosen rows, and so none after them.
     more = chosen.num_rows == limit and bool(planned.writes)
     return Plan(planned.writes, {"redriven": planned.rows_by_purpose.get(REDRIVE, 0), "more": more})
 
 
 def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings: Settings) -> DataFrame:
-    """Copies without the instructions of their earlier life, to be consumed as if new.
+    """Copies without the properties DROPPED, to be consumed as if new.
 
-    A row that stays in its topic keeps its queue; any other goes to a queue that is a hash of the row and the redrive.
+    A row that stays in its topic keeps its queue; any other goes to a queue chosen by a hash of the row and the redrive.
     """
     queues = F.create_map(
         *[F.lit(part) for name, each in topics.items() for part in (name, each.write_queue_nums)]

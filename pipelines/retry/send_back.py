@@ -30,10 +30,10 @@ RETRY, DEAD_LETTER = "retry", "dead_letter"
 # The first retry waits as level 3 does, the next as level 4, and so on (4.5).
 FIRST_RETRY_LEVEL = 3
 
-# What became of failed messages: counts of plan_send_back's result, beside `more`.
+# Counts of plan_send_back's result, besides `more`: what became of failed messages.
 SENT_BACK_COUNTS = ("sent_back", "dead_lettered", "dropped")
 
-# What is asked for a failed message, beside which one it is.
+# Columns of a request to send a message back, and their types.
 REQUEST_COLUMNS: Mapping[str, str] = {
     "physical_offset": "long",
     "message_id": "string",
@@ -43,7 +43,7 @@ REQUEST_COLUMNS: Mapping[str, str] = {
 
 
 def claim_prefix(group: str) -> str:
-    """What every claim of a group begins with; the generation follows."""
+    """The prefix of every claim of a group; the generation follows."""
     return f"group:{group}#"
 
 
@@ -62,19 +62,19 @@ def group_config(at: Snapshot, group: str) -> SubscriptionGroupConfig:
 
 
 def plan_group(at: Snapshot, group: str) -> Plan:
-    """Make a group that is not there yet, as a consumer that connects does. Raises BadInput as `group_config`."""
+    """The plan that makes a missing group, as a consumer that connects does. Raises BadInput as `group_config`."""
     return Plan() if group in read_groups(at) else plan_create_group(at, group_config(at, group))
 
 
 def plan_group_topics(at: Snapshot, group: SubscriptionGroupConfig) -> Plan:
-    """The group's topics of retries and dead letters, where they are not there yet or have too few queues."""
+    """The plan that makes the group's retry and dead letter topics, where they do not exist or have too few queues."""
     return plan_retry_topics(at, group.group, group.retry_queue_nums)
 
 
 def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
-    """One row a failed message: what is claimed of it and what is decided.
+    """One row a failed message: its claim and the decision about it.
 
-    requests  `request` and the slim columns of the message, as with_rows gives them; of several for one the first counts
+    requests  `request` and the slim columns of the message, as with_rows returns them; of several for one, the first counts
     adds      `claim`, `purpose`, `level` (int, not clamped)
     """
     first = (
@@ -96,25 +96,25 @@ def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfi
 
 
 def _raised(times: Column, by: int) -> Column:
-    """A count and some more, int; one that an import has brought may be the largest there is, and stays it."""
+    """`times` + `by`, int; an imported count may be the largest int, and stays so."""
     return F.coalesce(F.try_add(times, F.lit(by)), F.lit(INT_MAX))
 
 
 def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
     """What becomes of failed messages (4.3-9 to 11): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
 
-    failures  `segment`, `source_offset`, `reconsume_times`, `generation`, `delay_level` (null: the ladder), `order`;
+    failures  `segment`, `source_offset`, `reconsume_times`, `generation`, `delay_level` (null: by the retries), `order`;
               `max_reconsume_times` where it is not the group's
     """
-    times, asked = F.col("reconsume_times"), F.coalesce("delay_level", F.lit(0))
+    times, requested = F.col("reconsume_times"), F.coalesce("delay_level", F.lit(0))
     limit = F.coalesce("max_reconsume_times", F.lit(group.retry_max_times))
-    is_dead = (times >= limit) | (asked < 0)
+    is_dead = (times >= limit) | (requested < 0)
     return failures.select(
         "segment",
         "source_offset",
         claim_of(group.group, F.col("generation")).alias("claim"),
         F.when(is_dead, DEAD_LETTER).otherwise(RETRY).alias("purpose"),
-        F.when(asked > 0, asked).otherwise(_raised(times, FIRST_RETRY_LEVEL)).alias("level"),
+        F.when(requested > 0, requested).otherwise(_raised(times, FIRST_RETRY_LEVEL)).alias("level"),
         "order",
     )
 
@@ -127,7 +127,7 @@ def plan_send_back(
     append_id: str,
     limit: int = COPIES_OF_AN_APPEND,
 ) -> Plan:
-    """Append the copies of failures that are not claimed yet, at most `limit` of them.
+    """The plan that appends the copies of failures that are not claimed yet, at most `limit` of them.
 
     The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues), `more`.
     """
@@ -145,7 +145,7 @@ def plan_send_back(
     settings = at.store.settings
     known_topic = read_topics(at).get(retry_topic(group.group))
     if known_topic is not None:
-        # Never a queue that the topic does not have: nobody would read it.
+        # A queue that the topic does not have is never chosen: no consumer would read it.
         group = replace(group, retry_queue_nums=min(group.retry_queue_nums, known_topic.write_queue_nums))
     planned = plan_copies(
         at, _first(chosen, limit), lambda rows: sent_back_copies(rows, group, settings), now_ms, append_id
@@ -167,7 +167,7 @@ def _first(chosen: pa.Table, limit: int) -> pa.Table:
 
 
 def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: Settings) -> DataFrame:
-    """Columns R and Q of 0.5; R is delayed by level on its way to the group's retry topic (1.2)."""
+    """Copies as columns R (retry) and Q (dead letter) of 0.5; R is delayed by level before the group's retry topic (1.2)."""
     levels = settings.delay_levels_ms
     is_dead = F.col("purpose") == DEAD_LETTER
     properties = F.col("properties")
@@ -179,7 +179,7 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
         ),
         F.lit("WAIT\x01false\x02"),
     )
-    # Every choice is made once and for all: of the row and what is claimed of it.
+    # The queue depends on the row and its claim alone: a plan made again chooses the same.
     retry_queue = F.pmod(F.xxhash64("physical_offset", "claim"), F.lit(max(group.retry_queue_nums, 1))).cast(
         "int"
     )

@@ -119,7 +119,7 @@ REFUSALS: list[tuple[str, str]] = [
     ("subscribe --group new --topic T --filter-type CLASS --filter code_of_refusals:NoFilter", "no method match"),
     # redrive
     ("redrive --where topic='SCHEDULE_TOPIC_XXXX'", "rows still parked match"),
-    ("redrive --where no_such_column=1", "is no predicate"),
+    ("redrive --where no_such_column=1", "is not a valid predicate"),
     ("redrive --where reflect('a','b')='c'", "this is a call of reflect"),
     ("redrive --where true --redrive-id a!", "--redrive-id is"),
     # put and run_cycle

@@ -54,9 +54,9 @@ def test_what_cannot_be_redriven_is_refused(life: Callable[..., Life]) -> None:
     run = store.job("redrive", B, "--where", "queue_id >= 0", exit_status=2)
     assert "rows still parked match, at 0" in run.stderr
     run = store.job("redrive", B, "--where", "no_such_column = 1", exit_status=2)
-    assert "--where is no predicate over the view messages" in run.stderr
+    assert "--where is not a valid predicate over the view messages" in run.stderr
     run = store.job("redrive", B, "--where", "topic", exit_status=2)
-    assert "--where is no predicate" in run.stderr
+    assert "--where is not a valid predicate" in run.stderr
     assert len(store.rows()) == 1
 
 
