@@ -1,8 +1,8 @@
-"""Check transactions: ask producers about half messages that have waited too long, and give up on old ones.
+"""Check transactions: check half messages that have waited too long with their producers, and discard old ones.
 
-docs/rocketmq/delay-retry-transaction.md 5.7, with 5.8 put right: immunity delays the first question and uses up none, and
-an end settles the newest copy whichever it names. A question is a put-back: the half is copied with one more
-TRANSACTION_CHECK_TIMES, and only then the producer is asked about the copy.
+docs/rocketmq/delay-retry-transaction.md 5.7, with 5.8 corrected: immunity delays the first check and uses up none, and an
+end settles the newest copy, whichever it names. A check first puts the half back, as a copy with one more
+TRANSACTION_CHECK_TIMES, and only then the producer checks the copy.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,15 +33,15 @@ Checker = Callable[[Message], TransactionState | None]
 
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 HOUR_MS = 3_600_000
-# Its row in `progress`: halves of appends up to the number that were due at the clock are settled, or put back since.
+# The job's row in `progress`: of the appends up to `append_seq`, halves due at `clock_ms` are settled, or put back since.
 FOLLOWER = "check_transactions"
 
 
 def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN_APPEND) -> Plan:
-    """Put back the halves that are to be asked about, and give up those that have been asked often enough.
+    """The plan that puts back the halves to be checked, and discards those that are checked often enough or too old.
 
     A half is due when it is older than its limit, or born in the future; one stored at this clock or later waits for the
-    next run. The result: `checked`, `discarded`, `more`.
+    next job run. The result: `checked`, `discarded`, `more`.
     """
     settings = at.store.settings
     seen = seen_by(at, FOLLOWER)
@@ -76,15 +76,15 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     waiting = unclaimed(at, candidates, spans).drop("segment").join(slim, "source_offset")
     if has_imports(at):
         waiting = waiting.join(settled_before_import(at, waiting), "source_offset", "left_anti")
-    # Compared and not subtracted: an imported half may be born at any 64 bits.
+    # Born timestamps are compared, not subtracted: that of an imported half may be any 64 bits.
     born = F.col("born_timestamp")
     is_old = (F.coalesce("times", F.lit(0)) >= settings["transactionCheckMax"]) | (
         born < now_ms - settings["fileReservedTime"] * HOUR_MS
     )
-    is_asked = (F.col("due_ms") < now_ms) | ((born > now_ms) & ~F.col("is_immune"))
-    # What this run has put back waits for the next.
+    is_due = (F.col("due_ms") < now_ms) | ((born > now_ms) & ~F.col("is_immune"))
+    # A half that this job run has put back waits for the next one.
     is_there = (F.col("store_timestamp") < now_ms) & (F.col("append_id") != run_id)
-    is_ready = is_there & (is_old | is_asked)
+    is_ready = is_there & (is_old | is_due)
     decided = waiting.select(
         "source_offset",
         "claim",
@@ -92,10 +92,10 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
         F.when(is_ready, F.when(is_old, DISCARD).otherwise(CHECK)).alias("purpose"),
         F.coalesce("times", F.lit(0)).alias("times"),
         "append_seq",
-        is_asked.alias("is_asked"),
+        is_due.alias("is_due"),
     ).toArrow()
     ready = decided.filter(decided.column("purpose").is_valid()).sort_by("order")
-    chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_asked"])
+    chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_due"])
     planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
     if not planned.writes:
         return Plan((), nothing)
@@ -103,10 +103,8 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     all_seen = None
     more = ready.num_rows > limit
     if not more:
-        # What is to be asked about and waits for the next run must be looked at again.
-        left = decided.filter(
-            pa.compute.and_(decided.column("is_asked"), decided.column("purpose").is_null())
-        )
+        # Halves that are due and wait for the next job run must be read again by it.
+        left = decided.filter(pa.compute.and_(decided.column("is_due"), decided.column("purpose").is_null()))
         first_left = pa.compute.min(left.column("append_seq")).as_py()
         covered = at.number(COMMITLOG) if first_left is None else min(at.number(COMMITLOG), first_left - 1)
         all_seen = partial(seen_write, job=FOLLOWER, seen=Seen(covered, now_ms))
@@ -128,24 +126,24 @@ def _born_in_the_future(at: Snapshot, now_ms: int, seen_appends: int) -> DataFra
 
 
 def checked_copies(rows: DataFrame) -> DataFrame:
-    """Column C of 0.5 (put back, asked about once more) and column X (given up).
+    """Copies as column C of 0.5 (put back, one check more) or column X (discarded).
 
-    rows  halves with `order`, `purpose`, `claim`, `times`: how often they have been asked about
+    rows  halves with `order`, `purpose`, `claim`, `times`: how often they have been checked
     """
-    gives_up = F.col("purpose") == DISCARD
+    is_discarded = F.col("purpose") == DISCARD
     properties = F.col("properties")
-    asked = F.concat(
+    checked = F.concat(
         without(properties, CHECK_TIMES), property_pair(CHECK_TIMES, (F.col("times") + 1).cast("string"))
     )
     return copies_of(
         rows,
         {
-            "topic": F.when(gives_up, DISCARD_TOPIC).otherwise(HALF_TOPIC),
-            "queue_id": F.when(gives_up, 0).otherwise(F.col("queue_id")),
-            "flag": F.when(gives_up, F.col("flag")).otherwise(0),
-            "reconsume_times": F.when(gives_up, F.col("reconsume_times")).otherwise(0),
-            "properties": F.when(gives_up, properties).otherwise(asked),
-            "due_ms": F.when(~gives_up, F.col("due_ms")),
+            "topic": F.when(is_discarded, DISCARD_TOPIC).otherwise(HALF_TOPIC),
+            "queue_id": F.when(is_discarded, 0).otherwise(F.col("queue_id")),
+            "flag": F.when(is_discarded, F.col("flag")).otherwise(0),
+            "reconsume_times": F.when(is_discarded, F.col("reconsume_times")).otherwise(0),
+            "properties": F.when(is_discarded, properties).otherwise(checked),
+            "due_ms": F.when(~is_discarded, F.col("due_ms")),
         },
     )
 
@@ -153,9 +151,9 @@ def checked_copies(rows: DataFrame) -> DataFrame:
 def answers(
     halves_asked: DataFrame, check: Checker, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 ) -> DataFrame:
-    """Ask about rows of the log, on the executors: `physical_offset`, `state`. Raising, or nothing, is UNKNOWN."""
+    """The results of `check` for rows of the log, on the executors: `physical_offset`, `state`. UNKNOWN if it raises or is None."""
 
-    def ask(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             states = [_state(check, message) for message in messages_of(batch)]
             yield pa.RecordBatch.from_pydict(
@@ -163,11 +161,11 @@ def answers(
             )
 
     columns = message_columns(max_unpacked_bytes)
-    return halves_asked.select(*columns).mapInArrow(ask, "physical_offset long, state string")
+    return halves_asked.select(*columns).mapInArrow(checked, "physical_offset long, state string")
 
 
 def _state(check: Checker, half: StoredMessage) -> str:
-    """The producer sees the message as it was sent: with its own topic and queue."""
+    """What `check` returns for a half, which it gets as it was sent: with its own topic and queue."""
     try:
         state = check(
             half.placed(

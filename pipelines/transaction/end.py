@@ -29,7 +29,7 @@ from pipelines.transaction.halves import (
     settling_claims,
 )
 
-# What is asked for a half message.
+# Columns of a request to end a half message, and their types.
 REQUEST_COLUMNS: Mapping[str, str] = {
     "producer_group": "string",
     "physical_offset": "long",
@@ -41,10 +41,10 @@ REASONS_SHOWN = 20
 
 
 def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
-    """One row an end request that is not UNKNOWN: what becomes of it.
+    """One row an end request that is not UNKNOWN, with its outcome.
 
-    requests  `request`, `state`, `producer_group` (null: not asked), `asked_queue_offset` (null: not asked),
-              `from_check` (boolean), and the slim columns of the row it names, as with_rows gives them
+    requests  `request`, `state`, `producer_group` (null: not checked), `asked_queue_offset` (null: not checked),
+              `from_check` (boolean), and the slim columns of the row it names, as with_rows returns them
     adds      `newest` (long): the half's newest copy; `outcome`: `do` (to be carried out), `same` (it has ended like that),
               `refused`; `reason` where refused
     """
@@ -76,7 +76,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
             F.format_string("its queue offset is %d, not %d", "queue_offset", "asked_queue_offset"),
         ),
     )
-    asked = (
+    ends = (
         requests.where(F.col("state") != "UNKNOWN")
         .withColumn("wrong", wrong)
         .withColumn("origin", F.coalesce("origin_offset", "source_offset"))
@@ -92,27 +92,27 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
             "due_ms",
         )
     )
-    # All copies of a half have its due time, so only that part of what is parked is looked at.
-    due = asked.agg(F.min("due_ms").alias("first"), F.max("due_ms").alias("last")).first()
+    # All copies of a half have its due time, so only that part of `parked` is read.
+    due = ends.agg(F.min("due_ms").alias("first"), F.max("due_ms").alias("last")).first()
     assert due is not None, "an aggregate has one row"
     is_near = F.lit(False) if due["first"] is None else F.col("due_ms").between(due["first"], due["last"])
     near = halves(at, is_near)
     spans = spans_of(near, "physical_offset")
     newest = (
         near.join(
-            F.broadcast(asked.select(F.col("origin").alias("origin_offset")).distinct()),
+            F.broadcast(ends.select(F.col("origin").alias("origin_offset")).distinct()),
             "origin_offset",
             "left_semi",
         )
         .groupBy(F.col("origin_offset").alias("origin"))
         .agg(F.max("physical_offset").alias("newest"))
     )
-    known = asked.join(newest, "origin", "left")
+    known = ends.join(newest, "origin", "left")
     claims = settling_claims(at).where(lies_in("source_offset", spans))
     claims = claims.withColumnsRenamed({"source_offset": "newest", "purpose": "settled_as"})
     known = known.join(claims, "newest", "left")
     if has_imports(at):
-        imported = settled_before_import(at, asked).withColumnRenamed("settled_as", "imported_as")
+        imported = settled_before_import(at, ends).withColumnRenamed("settled_as", "imported_as")
         known = known.join(imported, "source_offset", "left").withColumn(
             "settled_as", F.coalesce("settled_as", "imported_as")
         )
@@ -148,7 +148,7 @@ def _of_one_half() -> WindowSpec:
 def plan_end(
     at: Snapshot, requests: DataFrame, now_ms: int, append_id: str, limit: int = COPIES_OF_AN_APPEND // 2
 ) -> Plan:
-    """Carry out the end requests that can be, at most `limit` of them, in their order.
+    """The plan that carries out the end requests that are not refused, at most `limit` of them, in their order.
 
     requests  as ends_of takes them
 

@@ -15,6 +15,7 @@ from pipelines.store.floors import IMPORT_PREFIX, read_floors
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
+# Purposes of the rows that settle a half or a copy of it.
 COMMIT, ROLLBACK, CHECK, ROLL, DISCARD = "commit", "rollback", "check", "roll", "discard"
 
 
@@ -29,12 +30,12 @@ def settling_claims(at: Snapshot) -> DataFrame:
 
 
 def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
-    """Those of `rows` an imported broker had settled, with `settled_as`: commit, or rollback for all other ends.
+    """Those of `rows` that an imported broker had settled, with `settled_as`: commit, or rollback for all other ends.
 
     rows  halves: `source_offset`, `queue_offset`, `append_id`
 
-    Below the floor everything is settled; beyond it a half is that a committed row names, or an op mark lists, which
-    may name many (docs/rocketmq/delay-retry-transaction.md 5.5).
+    Below the floor every half is settled; from there on those are that a committed row names or an op mark lists, which
+    may list many (docs/rocketmq/delay-retry-transaction.md 5.5).
     """
     imported = rows.where(F.col("append_id").startswith(IMPORT_PREFIX)).select(
         "source_offset", "queue_offset"

@@ -1,7 +1,7 @@
-"""Requests to end half messages: read from a file, or made of what producers answer.
+"""Requests to end half messages: read from a file, or made from the states that producers return.
 
 A request has the columns of REQUEST_COLUMNS and those `with_rows` adds; `asked_queue_offset`, the queue offset it names; and
-`from_check` (boolean), whether it answers a check.
+`from_check` (boolean), whether it comes from a check.
 """
 
 import pyarrow as pa
@@ -34,12 +34,12 @@ def read_end_requests(spark: SparkSession, path: str) -> DataFrame:
     is_missing = F.col("producer_group").isNull()
     complaint = F.coalesce(_state_complaint(), F.when(is_missing, F.lit("producer_group is missing")))
     refuse(requests.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
-    asked = requests.withColumnRenamed("queue_offset", "asked_queue_offset")
-    return asked.withColumn("from_check", F.lit(False))
+    renamed = requests.withColumnRenamed("queue_offset", "asked_queue_offset")
+    return renamed.withColumn("from_check", F.lit(False))
 
 
 def read_outcomes(spark: SparkSession, path: str) -> DataFrame:
-    """What a file says of transactions that are checked, with OUTCOME_COLUMNS. Raises BadInput as `read_end_requests`."""
+    """The outcomes of checked transactions in a file, with OUTCOME_COLUMNS. Raises BadInput as `read_end_requests`."""
     outcomes = read_requests(spark, path, OUTCOME_COLUMNS).withColumn("state", F.upper(F.trim("state")))
     names = [F.col(name) for name in ("unique_key", "transaction_id", "message_id")]
     nameless = F.lit("an outcome names no message: give unique_key, transaction_id or message_id")
@@ -56,7 +56,7 @@ def _state_complaint() -> Column:
 
 
 def states_by_outcomes(halves: DataFrame, outcomes: DataFrame) -> DataFrame:
-    """The `state` of each half, by its `physical_offset`, that outcomes name; of several outcomes the first counts."""
+    """The `state` of each half that outcomes name, by its `physical_offset`; of several outcomes the first counts."""
     properties = F.col("properties")
     half = halves.select(
         "physical_offset",

@@ -1,4 +1,4 @@
-"""What a producer says of its transaction."""
+"""The states that a producer returns for its transaction."""
 
 from enum import Enum
 
