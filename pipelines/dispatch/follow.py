@@ -50,7 +50,7 @@ class NewRows:
 
 
 def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
-    """The plan that brings every derived table up to the log, or, with `rebuild`, makes all its rows again from the log.
+    """The plan that brings every derived table up to the log, or, with `rebuild`, rebuilds it from the whole log.
 
     The result's `dispatched_to` is the log's end, bytes.
     """

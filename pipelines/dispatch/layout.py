@@ -111,10 +111,10 @@ def _tasks_that_read(rows: DataFrame, count: int, are_new: bool) -> int:
 def queue_spans(entries: DataFrame) -> list[QueueSpan]:
     """The range of every queue that has entries; a few bytes a queue come to the driver."""
     offset = F.col("queue_offset")
-    spans = entries.groupBy("topic", "queue_id").agg(
+    ranges = entries.groupBy("topic", "queue_id").agg(
         F.min(offset).alias("least"), F.max(offset).alias("greatest")
     )
-    return [QueueSpan(row.topic, row.queue_id, row.least, row.greatest + 1) for row in spans.collect()]
+    return [QueueSpan(row.topic, row.queue_id, row.least, row.greatest + 1) for row in ranges.collect()]
 
 
 def arranged(table: Table, rows: DataFrame, count: int) -> DataFrame:

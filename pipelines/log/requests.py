@@ -105,7 +105,7 @@ def refuse(complaints: DataFrame, path: str) -> None:
 
 
 def with_rows(at: Snapshot, requests: DataFrame) -> DataFrame:
-    """Requests with `asked_offset`, which they name, and the `source_offset` and slim columns of its row; null without one.
+    """Requests with `asked_offset`, which they name, and `source_offset` and slim columns of its row; null without a row.
 
     requests  `request`, `physical_offset`, `message_id` and others that are not columns of the log
     """

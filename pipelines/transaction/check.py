@@ -151,7 +151,10 @@ def checked_copies(rows: DataFrame) -> DataFrame:
 def answers(
     halves_asked: DataFrame, check: Checker, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 ) -> DataFrame:
-    """The results of `check` for rows of the log, on the executors: `physical_offset`, `state`. UNKNOWN if it raises or is None."""
+    """The states that `check` returns for rows of the log, on the executors: `physical_offset`, `state`.
+
+    A state is UNKNOWN where it raises or returns nothing.
+    """
 
     def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
