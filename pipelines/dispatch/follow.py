@@ -100,7 +100,7 @@ def _has_more(at: Snapshot, table: Table, followed: Followed) -> bool:
 def _new_rows_of(at: Snapshot, lagging: Sequence[Table], followed: Mapping[str, Followed]) -> list[Write]:
     """Writes of new rows, which replace rows that do not count; a table with neither gets none."""
     writes: list[Write] = []
-    # One range of appends is for all tables, unless one was made again.
+    # All tables follow one range of appends, unless one was made again.
     for after_append in sorted({followed[table.name].append_seq for table in lagging}):
         tables = [table for table in lagging if followed[table.name].append_seq == after_append]
         log = at.read(COMMITLOG).where(F.col("append_seq") > after_append)

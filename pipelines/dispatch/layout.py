@@ -19,7 +19,7 @@ ROWS_PER_FILE = 1_000_000
 # One task sorts up to this many rows faster than they are moved to several.
 ROWS_OF_ONE_TASK = 100_000
 # Up to this many new rows of the log are sorted where they are read, by at most FILES_UNMOVED tasks: this takes a seventh
-# less time than moving them first. A file then has rows of every queue and hash: a reader opens all of the run's, not one.
+# less time than moving them first. A file then has rows of every queue and hash: a reader opens all files, not one.
 NEW_ROWS_UNMOVED = 4_000_000
 FILES_UNMOVED = 4
 

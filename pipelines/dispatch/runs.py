@@ -21,7 +21,7 @@ from schemas import Table
 FAN_IN = 8
 # An older sorted run is merged with the newer ones when it is at most this many times as large as all of them.
 GROWTH = 4
-# A sorted run of this size is never merged: sorting it again would take long and save one file of a reader's dozen.
+# A sorted run of at least this size is not merged: sorting it again takes long and saves one file of a reader's dozen.
 ROWS_OF_A_FINISHED_RUN = 256_000_000
 
 
@@ -72,7 +72,7 @@ def joined_runs(files: Sequence[Run]) -> list[Run]:
 
 
 def mergeable(runs: Sequence[Run], fan_in: int = FAN_IN) -> Sequence[Run]:
-    """The newest sorted runs, as far back as each is at most GROWTH times all newer ones; none when fewer than `fan_in`.
+    """The newest sorted runs, as far back as each has at most GROWTH times the rows of all newer; none if under `fan_in`.
 
     >>> mergeable([Run(0, 0, 1000), Run(1, 1, 30), Run(2, 2, 10)], fan_in=2)
     [Run(first_append=1, last_append=1, rows=30, files=1), Run(first_append=2, last_append=2, rows=10, files=1)]

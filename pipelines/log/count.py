@@ -26,7 +26,7 @@ Queue = tuple[str, int]
 
 # The columns that identify the split of a row.
 PIECE_COLUMNS = ("file_hash", "block_start")
-# Of every 100th row the arrival, 8 bytes, comes to the driver.
+# The arrival of one row in this many, 8 bytes, comes to the driver.
 ROWS_OF_A_SAMPLE = 100
 # How many bad rows of a split are kept to be shown.
 BAD_ROWS_SHOWN = 20

@@ -158,7 +158,7 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[StoredMessage]:
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The properties of a properties string; of a name that comes twice, the last (docs/rocketmq/store.md 1.8).
+    r"""The properties of a properties string; of a name that comes twice, the last (docs/rocketmq/store.md 1.8).
 
     >>> read_properties("TAGS\x01a=b\x02KEYS\x01\x02\x01x\x02k\x011\x012")
     {'TAGS': 'a=b', 'k': '1\x012'}

@@ -33,7 +33,7 @@ class SplitStarts:
     """The ranges of numbers that a split's messages take, as it was counted.
 
     rows     numbers of its rows in the input, bad rows included
-    bytes    of its good rows, added up over all good rows before it, without the blanks at segments' ends
+    bytes    of its good rows, added up from the placement's first good row, without the blanks at segments' ends
     turns    topic -> turns of its rows that take turns
     queues   (topic, queue) -> queue offsets of its rows there
     units    for an input with batches: the queues and offsets of its units, instead of turns and queues

@@ -153,7 +153,7 @@ def answers(
 ) -> DataFrame:
     """The states that `check` returns for rows of the log, on the executors: `physical_offset`, `state`.
 
-    A state is UNKNOWN where it raises or returns nothing.
+    A state is UNKNOWN where `check` raises or returns nothing.
     """
 
     def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -34,8 +34,8 @@ def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
 
     rows  halves: `source_offset`, `queue_offset`, `append_id`
 
-    Below the floor every half is settled; from there on those are that a committed row names or an op mark lists, which
-    may list many (docs/rocketmq/delay-retry-transaction.md 5.5).
+    Below the floor every half is settled; from there on a half is settled that a committed row names or an op mark lists,
+    which may list many (docs/rocketmq/delay-retry-transaction.md 5.5).
     """
     imported = rows.where(F.col("append_id").startswith(IMPORT_PREFIX)).select(
         "source_offset", "queue_offset"
