@@ -89,7 +89,7 @@ def plan_deliver(
     at.preload(PROGRESS)
     columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
     chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
-    # Earlier job runs have read nothing due after their clock; so a job run's only append has all rows of its times.
+    # Earlier job runs have read nothing due after their clock: the only append of this one has all rows of such times.
     is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
     left = with_rules(at, chunk, is_whole).select(
         "source_offset", F.col("due_ms").alias("order"), "is_settled"
