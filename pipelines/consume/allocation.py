@@ -1,7 +1,7 @@
 """Which client of a group reads which queue of a topic (docs/rocketmq/consume-filter-ha.md 2.4).
 
-Every client works this out for itself and asks no one, so all must come to the same answer: queues and clients are put
-in order first, names by their UTF-16 units, as Java compares strings.
+Every client computes this on its own, so all must come to the same result: queues and clients are sorted first, names by
+their UTF-16 units, as Java compares strings.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def allocate(
     rooms: Collection[str] | Mapping[str, str] | None = None,
     config: Mapping[str, Collection[str]] | None = None,
 ) -> Allocation:
-    """Each client's queues, clients in order; a client left without has an empty list.
+    """The queues of each client, clients in order; a client without queues has an empty list.
 
     strategy  AVG, AVG_BY_CIRCLE or CONSISTENT_HASH; MACHINE_ROOM_NEARBY, which shares by AVG inside a room, or
               MACHINE_ROOM_NEARBY-AVG_BY_CIRCLE and so on; MACHINE_ROOM; CONFIG
@@ -40,8 +40,8 @@ def allocate(
     config    CONFIG: each client's queues, taken unchecked; a client it does not name gets none
 
     Every queue goes to exactly one client, but for MACHINE_ROOM, which leaves out other rooms, and CONFIG.
-    Raises BadInput for a strategy not named here, text that is no queue, a name given twice, no client, or a topic, room
-    or config that the strategy needs and does not have.
+    Raises BadInput for a strategy not named here, text that is not a valid queue, a name given twice, no client, or a
+    topic, room or config that the strategy needs and does not have.
 
     >>> allocate("AVG", ["broker-a:10", "broker-a:9", "broker-b:0"], ["10.0.0.2@c2", "10.0.0.1@c1"])
     {'10.0.0.1@c1': ['broker-a:9', 'broker-a:10'], '10.0.0.2@c2': ['broker-b:0']}
@@ -63,11 +63,11 @@ def allocate(
             raise BadInput("CONFIG has no config; expected each client's queues, {client: [broker:id, …]}")
         return {client: list(config.get(client, ())) for client in clients}
     known = ", ".join([*SHARES, *NEARBY_SHARES, "MACHINE_ROOM", "CONFIG"])
-    raise BadInput(f'"{strategy}" is no strategy of allocation; expected one of {known}')
+    raise BadInput(f'"{strategy}" is not a valid strategy of allocation; expected one of {known}')
 
 
 def _averagely(queues: list[str], clients: list[str], topic: str | None) -> Allocation:
-    """Neighbouring queues together; the first clients have one more where they cannot all have as many."""
+    """Each client gets neighbouring queues; the first clients get one more where the queues do not divide evenly."""
     each, left_over = divmod(len(queues), len(clients))
     allocation, start = {}, 0
     for place, client in enumerate(clients):
@@ -78,29 +78,29 @@ def _averagely(queues: list[str], clients: list[str], topic: str | None) -> Allo
 
 
 def _by_circle(queues: list[str], clients: list[str], topic: str | None) -> Allocation:
-    """One queue after the other, round and round."""
+    """Clients get the queues in turn, one queue a client a round."""
     return {client: queues[place :: len(clients)] for place, client in enumerate(clients)}
 
 
 def _by_consistent_hash(queues: list[str], clients: list[str], topic: str | None) -> Allocation:
-    """The client whose node is met first going round the ring from a queue: few queues move when a client comes or goes."""
+    """A queue goes to the client of the first node at or after its hash on the ring: few move as clients come and go."""
     if topic is None:
         raise BadInput(
             "CONSISTENT_HASH has no topic; expected the name of the queues' topic, which it hashes"
         )
-    # Of two nodes in one place the later client's stays.
-    ring = {_ring_place(f"{client}-{node}"): client for client in clients for node in range(VIRTUAL_NODES)}
-    places = sorted(ring)
+    # Of two nodes with the same hash the later client's stays.
+    ring = {_ring_hash(f"{client}-{node}"): client for client in clients for node in range(VIRTUAL_NODES)}
+    node_hashes = sorted(ring)
     allocation: Allocation = {client: [] for client in clients}
     for queue in queues:
         broker, queue_id = _parts(queue)
-        asked = _ring_place(f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue_id}]")
-        met = places[bisect_left(places, asked) % len(places)]
-        allocation[ring[met]].append(queue)
+        queue_hash = _ring_hash(f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue_id}]")
+        node_hash = node_hashes[bisect_left(node_hashes, queue_hash) % len(node_hashes)]
+        allocation[ring[node_hash]].append(queue)
     return allocation
 
 
-def _ring_place(key: str) -> int:
+def _ring_hash(key: str) -> int:
     digest = hashlib.md5(key.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")
 
@@ -108,7 +108,7 @@ def _ring_place(key: str) -> int:
 def _by_machine_room(
     queues: list[str], clients: list[str], rooms: Collection[str] | Mapping[str, str] | None
 ) -> Allocation:
-    """The queues of these rooms, as many for each; what is left over goes one by one to the first clients."""
+    """Each client gets as many queues of these rooms; the remaining ones go one by one to the first clients."""
     if rooms is None or isinstance(rooms, str | Mapping):
         raise BadInput(f'MACHINE_ROOM has rooms {rooms}; expected the rooms to read from, ["room1", …]')
     near = [queue for queue in queues if _room_in_name(queue) in rooms]
@@ -146,7 +146,7 @@ def _nearby(
         clients_in[_room_of("client", client, rooms)].append(client)
 
     allocation: Allocation = {client: [] for client in clients}
-    # A client's own room comes first in its list, then the rooms that nobody is in.
+    # A client's own room comes first in its list, then the rooms without a client.
     for room in sorted(queues_in, key=lambda room: (room not in clients_in, _utf16_units(room))):
         shared = share(queues_in[room], clients_in.get(room, clients), topic)
         for client, given in shared.items():
@@ -162,10 +162,10 @@ def _room_of(kind: str, name: str, rooms: Mapping[str, str]) -> str:
 
 
 def _parts(queue: str) -> tuple[str, int]:
-    """Broker name and queue id."""
+    """The broker name and queue id of "broker:id". Raises BadInput for other text."""
     found = _QUEUE.fullmatch(queue)
     if found is None:
-        raise BadInput(f'"{queue}" is no queue; expected "broker:id", as in "broker-a:0"')
+        raise BadInput(f'"{queue}" is not a valid queue; expected "broker:id", as in "broker-a:0"')
     return found[1], int(found[2])
 
 
@@ -185,7 +185,7 @@ def _check_names(kind: str, names: Collection[str]) -> None:
             raise BadInput(f"expected each {kind} once, by its name; found {found}")
 
 
-# Each gives every queue to exactly one client.
+# Each of these allocates every queue to exactly one client.
 SHARES: Mapping[str, Share] = {
     "AVG": _averagely,
     "AVG_BY_CIRCLE": _by_circle,

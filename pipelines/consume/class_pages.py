@@ -1,7 +1,7 @@
-"""Pages that a class filter has seen: asked about each message before any is handed over.
+"""Pages filtered by a class filter, which is called for every message of the page before any is handed over.
 
 docs/rocketmq/consume-filter-ha.md 4.6: where the filter raises, nothing of that pull is handed over and the queue's offset
-stays before it.
+stays at its first message.
 """
 
 from collections.abc import Sequence
@@ -25,16 +25,16 @@ from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import FILTER_CLASSES
 
-# Messages a client pulls at once (2.5).
+# Messages of one pull of a RocketMQ client (2.5).
 PULL_BATCH_SIZE = 32
 
 
 @dataclass(frozen=True)
 class FilteredPage:
-    """What a class filter let through of a page.
+    """A page with only the messages that a class filter let through.
 
     stopped  the parts that end early, before the first pull it raised in
-    errors   what it raised, one for each message
+    errors   what it raised, one text for each message
     """
 
     page: Page
@@ -45,9 +45,9 @@ class FilteredPage:
 def filtered_by_class(
     page: Page, class_filter: ClassFilter, group: str, retry_topic: str, max_unpacked_bytes: int
 ) -> FilteredPage:
-    """Ask a class filter about a page; retries are let through unasked (4.1)."""
+    """The messages of a page that a class filter lets through; retries pass without a call of the filter (4.1)."""
     is_retry = F.col("topic") == retry_topic
-    # Some thirty bytes a message of the page: where it is, and what the filter says of it.
+    # About 30 bytes a message of the page: its offsets and the filter's verdict.
     places = page.rows.select(
         "physical_offset", "queue", "queue_offset", is_retry.alias("is_retry")
     ).toArrow()
@@ -73,9 +73,10 @@ def filtered_by_class(
 
 
 def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> ClassFilter:
-    """The filter a subscription names: MODULE:NAME, or a class that the group uploaded for the topic.
+    """The filter that a subscription names: MODULE:NAME, or a class that the group uploaded for the topic.
 
-    Raises BadInput when there is none, and for an upload in a store that takes none: a row may come from elsewhere.
+    Raises BadInput when there is none, and for an upload where the store's settings do not allow uploads: an import may
+    have brought the row.
     """
     if ":" in expression:
         return load_class_filter("--filter", expression)
@@ -90,7 +91,7 @@ def find_class_filter(at: Snapshot, group: str, topic: str, expression: str) -> 
 
 
 def plan_upload(at: Snapshot, uploaded: UploadedClass) -> Plan:
-    """Keep an uploaded class in place of the one the group had for the topic."""
+    """A plan that records an uploaded class and replaces the one that the group had for the topic."""
     known = _uploaded(at)
     after = {**known, (uploaded.topic, uploaded.group): uploaded}
     return Plan(write_if_changed(at, FILTER_CLASSES, known, after))

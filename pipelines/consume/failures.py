@@ -1,4 +1,7 @@
-"""Failures of a group: sent back by the listener's word, each once (docs/rocketmq/consume-filter-ha.md 6, C5)."""
+"""Failures of a group: messages for which the listener returned a failure are sent back, each once.
+
+docs/rocketmq/consume-filter-ha.md 6, C5.
+"""
 
 from collections.abc import Sequence
 
@@ -22,11 +25,11 @@ def plan_failures(
     now_ms: int,
     append_id: str,
 ) -> Plan:
-    """Send back what a page's listener failed on, but for queues that have been reset since they were read.
+    """A plan that sends back the failed messages of a page, except those of queues reset since they were read.
 
-    failed  `queue` (place in parts), `source_offset`, `segment`, `reconsume_times`, `delay_level`
+    failed  `queue` (index in parts), `source_offset`, `segment`, `reconsume_times`, `delay_level`
 
-    The result is plan_send_back's.
+    Its result is that of plan_send_back.
     """
     known = read_offsets(at, group.group)
     current = [

@@ -1,4 +1,4 @@
-"""One run of a group: whose queues are read, one client after the other, and what came of it."""
+"""One run of a consumer group: it joins the group, then reads the queues of one client after the other."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -22,11 +22,11 @@ from pipelines.store.work import Work
 def read_as_group(
     run: Work, options: Options, put_traces: Callable[[DataFrame, str], None]
 ) -> tuple[Counts, int]:
-    """Hand over what a group's queues hold now; what came of it, and how many queues were left to other runs.
+    """Hand over what a group's queues hold now; returns the counts and how many queues were left to other runs.
 
     put_traces  puts trace messages once under a batch id
 
-    Raises BadInput for options that do not go together, or with what the store holds.
+    Raises BadInput for options that contradict each other or the store.
     """
     options.expect_sense()
     listener = _listener(options, run.store.settings)
@@ -34,7 +34,9 @@ def read_as_group(
     joined = join(run.store.snapshot(), options, run.now_ms)
     readers = _readers(run, options, joined, listener, counts, put_traces)
     for reader in readers:
-        reader.stand(run.store.snapshot())  # raises where it cannot begin, before anything is written
+        reader.stand(
+            run.store.snapshot()
+        )  # raises for a start that cannot be found, before anything is written
     joined.record(run)
     if options.reads_alone:
         return counts, _read_alone(run, options.group, readers)
@@ -69,7 +71,7 @@ def _readers(
     counts: Counts,
     put_traces: Callable[[DataFrame, str], None],
 ) -> list[Reader]:
-    """One for each subscription and client that reads."""
+    """One reader for each subscription and client that reads."""
     began = time.monotonic()
     readers = []
     for subscription in joined.subscriptions:
@@ -94,7 +96,7 @@ def _readers(
 
 
 def _read_alone(run: Work, group: str, readers: Sequence[Reader]) -> int:
-    """Read queues that no other run of the group reads meanwhile; how many are left to such runs."""
+    """Read the queues that this run can lock; returns how many are left to runs that hold their locks."""
     held = HeldQueues(run, group)
     waiting = {queue for reader in readers for queue in reader.stand(run.store.snapshot()).waiting}
     if waiting:
@@ -104,7 +106,7 @@ def _read_alone(run: Work, group: str, readers: Sequence[Reader]) -> int:
             reader.read(held)
     except BaseException as failure:
         if run.is_interruption(failure):
-            held.keep()  # Spark may still be ending what reads
+            held.keep()  # Spark's tasks may still be reading
         else:
             held.unlock()
         raise

@@ -1,4 +1,4 @@
-"""Queues that a run of a group reads alone: locked before it reads, renewed while it reads, unlocked after it."""
+"""The queue locks that a run of a group holds: taken before it reads, renewed while it reads, released after it."""
 
 import logging
 import threading
@@ -26,11 +26,12 @@ from schemas import QUEUE_LOCKS
 
 log = logging.getLogger("commitlake")
 
+# Queues held by other runs that are listed by name; the rest are only counted.
 QUEUES_LISTED = 20
 
 
 class HeldQueues:
-    """What a run holds of a group's queues.
+    """The queues of a group that a run has locked, and the thread that renews the locks.
 
     left  queues that other runs hold, with their locks
     """
@@ -40,14 +41,14 @@ class HeldQueues:
         self.group = group
         self.left: Mapping[Queue, Lock] = {}
         self._held: frozenset[Queue] = frozenset()
-        # The run's clock, which goes on also where --now fixes it: a lock is renewed by it.
+        # Renewals need a clock that moves on, and --now may fix the run's: they add the seconds since this moment to it.
         self._began_ms, self._began = run.now_ms, time.monotonic()
         self._ends_ms = 0
         self._is_over = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="queue locks", daemon=True)
 
     def lock(self, queues: Collection[Queue]) -> None:
-        """Lock those of the queues that no other run holds, and keep them until `unlock`."""
+        """Lock those of the queues that no other run holds, and renew the locks until `unlock` or `keep`."""
         store = self.run.store
         make_table(store, QUEUE_LOCKS)
         process = process_of(self.run.spark)
@@ -70,18 +71,18 @@ class HeldQueues:
             self._renewing.start()
 
     def holds(self, queue: Queue) -> bool:
-        """Whether the queue is this run's alone: locked, and renewed in time."""
+        """Whether this run alone may read the queue: its lock was taken and has been renewed in time."""
         return queue in self._held and self._now_ms < self._ends_ms
 
     def unlock(self) -> None:
-        """Let go of all."""
+        """Release all locks; where that fails, warn: they end by themselves."""
         if not self._held:
             return
         self.keep()
         try:
             commit(self.run.store, partial(plan_unlock, group=self.group, holder=self.run.run_id))
             forget_renewals(self.run.store, self.run.run_id)
-        except Exception as failure:  # what was read is recorded
+        except Exception as failure:  # not the run's failure: its offsets are recorded
             log.warning(
                 "the queues of group %s could not be unlocked, their locks end by themselves: %s",
                 self.group,
@@ -89,7 +90,7 @@ class HeldQueues:
             )
 
     def keep(self) -> None:
-        """Renew no more, and let the locks end by themselves: something may still be reading."""
+        """Stop renewing and leave the locks to end by themselves: Spark's tasks may still be reading."""
         self._is_over.set()
         if self._renewing.is_alive():
             self._renewing.join()
@@ -102,7 +103,7 @@ class HeldQueues:
         while not self._is_over.wait(RENEWED_AFTER_SECONDS):
             until_ms = self._now_ms + LOCK_MS
             if self._now_ms >= self._ends_ms:
-                return  # another run may hold them by now
+                return  # the locks ended before they were renewed, and another run may hold the queues
             try:
                 renew(self.run.store, self.run.run_id, until_ms)
                 self._ends_ms = until_ms

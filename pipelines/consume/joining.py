@@ -1,4 +1,4 @@
-"""What a run finds when it joins a group: the group's config, and what the group has subscribed."""
+"""How a run joins a group: it finds the group's config and its subscriptions, or makes them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ from pipelines.store.work import Work
 
 @dataclasses.dataclass(frozen=True)
 class Joined:
-    """What a run found, and what it adds: nothing of it is written before `record`.
+    """The group and subscriptions of a run; new ones are not written before `record`.
 
-    subscriptions  what it reads
-    made           the one of them that the command says, and that is to be recorded as the group's; None without
-    class_filters  by subscription, of those that have one
+    subscriptions  what the run reads
+    made           the one of them that the command line defines and `record` writes; None without
+    class_filters  the class filters, by subscription
     """
 
     group: SubscriptionGroupConfig
@@ -37,7 +37,7 @@ class Joined:
     class_filters: Mapping[Subscription, ClassFilter]
 
     def record(self, work: Work) -> None:
-        """Make the group where it is not there yet, and record its subscription."""
+        """Commit the group where the store does not have it yet, and the new subscription."""
         if self.group.group not in read_groups(work.store.snapshot()):
             work.commit(lambda at: plan_group(at, self.group.group))
         if self.made is not None:
@@ -46,9 +46,9 @@ class Joined:
 
 
 def join(at: Snapshot, options: Options, now_ms: int) -> Joined:
-    """What a run reads as a group: what its command says, or what is recorded.
+    """What a run reads as a group: the subscription of its command line, else those that are recorded.
 
-    Raises BadInput where the group may not be made or may not read like that, and for what may not be subscribed.
+    Raises BadInput for a group that may not be made or may not read like this, and for a subscription that is refused.
     """
     group = _group_of(at, options)
     known = [one for one in read_subscriptions(at) if one.group == options.group]

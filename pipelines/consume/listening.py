@@ -1,9 +1,10 @@
 """Handing messages to a listener, on the executors (docs/rocketmq/consume-filter-ha.md 2.6 and 2.7).
 
-Concurrently: rows are handed over where the log's files are read, in groups of one queue, ascending; nothing is moved, so
-a hot queue keeps every core busy. Orderly: each queue is one task's, in order, and stops at its first failure.
+Concurrently: the tasks that read the log's files hand the rows over, in groups of one queue, ascending; there is no
+shuffle, so a hot queue keeps every core busy. Orderly: each queue is read by one task, in order, and stops at its first
+failure.
 
-Of what was handed over only counts come back, and a few bytes for each message that failed.
+Only counts come back, and a few bytes for each message that failed.
 """
 
 import inspect
@@ -29,7 +30,7 @@ from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
 from pipelines.views.read import as_messages
 
-# One row a batch with `handed`, one a failed message with the rest.
+# A row a batch, with only `handed`: how many messages were handed over; and a row a failed message, with the other columns.
 OUTCOMES = (
     "queue int, handed long, source_offset long, segment long, queue_offset long, reconsume_times int, "
     "delay_level int, is_suspended boolean, return_type string, error string"
@@ -49,31 +50,32 @@ _SCHEMA = pa.schema(
     ]
 )
 _WHOLE_NUMBERS = ("bigint", "int", "smallint", "tinyint")
-# Spark's names of the types that a listener for DataFrames may return.
-_KINDS_OF_AN_ANSWER = {
+# The columns that a listener for DataFrames may return, and their types by Spark's names.
+_TYPES_OF_STATUSES = {
     "physical_offset": _WHOLE_NUMBERS,
     "status": ("string",),
     "delay_level": _WHOLE_NUMBERS,
 }
-# What a message that was worked on for too long waits: the level the client's sweep gives (2.6).
+# The delay level of a message whose call timed out: that of RocketMQ's sweep of expired messages (2.6).
 LEVEL_AFTER_TIMEOUT = 3
+# Characters of an exception's text that are kept.
 ERROR_CHARS = 300
-# In the time that a call may take; it ends at most so much of it, or a second, late.
+# How often the timer checks a call within its timeout: a call ends at most a 20th of the timeout, or 1 s, late.
 LOOKS_AT_THE_CLOCK = 20
 
 
 class TimedOut(BaseException):
-    """Raised inside a listener that has had its time; no `except Exception` of its own may swallow it."""
+    """Raised inside a listener at its timeout; a BaseException, so that its `except Exception` does not swallow it."""
 
 
 @dataclass(frozen=True)
 class Listener:
     """A listener and how it is called.
 
-    batch_size       1: it takes a message; more: it takes a list of up to so many
+    batch_size       N; 1: it takes a message; more: it takes a list of at most N
     timeout_seconds  how long one call may take
-    hook             an object with consume_message_before and consume_message_after, or either
-    max_unpacked_bytes  a compressed body with more is an exception in the listener that reads it
+    hook             an object with consume_message_before, consume_message_after or both
+    max_unpacked_bytes  a compressed body with more raises in the listener that reads it
     """
 
     call: Callable[..., Any]
@@ -85,20 +87,20 @@ class Listener:
 
     @property
     def takes_context(self) -> bool:
-        """Whether it has a second parameter, for the context."""
+        """Whether the listener has a second parameter, for the context."""
         try:
             parameters = inspect.signature(self.call).parameters.values()
         except (TypeError, ValueError):
             return False
-        places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        return len(places) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        return len(positional) > 1 or any(p.kind == p.VAR_POSITIONAL for p in parameters)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of one group of messages: those after `ack_index` failed.
+    """The outcome of one call of a listener: the messages after `ack_index` failed.
 
-    return_type  how the listener came back: SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED
+    return_type  how the call ended: SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED
     """
 
     ack_index: int
@@ -112,7 +114,7 @@ _ALL_SUCCEEDED = Answer(ALL)
 
 
 def takes_a_dataframe(call: Callable[..., Any]) -> bool:
-    """Whether a listener is one for DataFrames: its first parameter says so."""
+    """Whether a listener is one for DataFrames, by the annotation of its first parameter."""
     try:
         parameters = list(inspect.signature(call).parameters.values())
     except (TypeError, ValueError):
@@ -121,14 +123,14 @@ def takes_a_dataframe(call: Callable[..., Any]) -> bool:
 
 
 def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFrame:
-    """Hand a page to a listener, side by side; the columns of OUTCOMES.
+    """The columns of OUTCOMES, from handing a page to a listener concurrently.
 
     page         rows of the log with `queue`
-    retry_topic  rows of it are shown with the topic they failed in
+    retry_topic  the listener sees rows of it with the topic they failed in
     """
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _asking(listener) as ask:
+        with _calling(listener) as call:
             for batch in batches:
                 ordered = pa.Table.from_batches([batch]).sort_by(
                     [("queue", "ascending"), ("queue_offset", "ascending")]
@@ -138,7 +140,7 @@ def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFr
                     for first, group in _groups(
                         outcomes.queues, _messages(part, retry_topic), listener.batch_size
                     ):
-                        outcomes.note(first, group, ask(group))
+                        outcomes.note(first, group, call(group))
                     yield outcomes.batch()
 
     return page.select(*_page_columns(listener)).mapInArrow(hand_over, OUTCOMES)
@@ -147,15 +149,17 @@ def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFr
 def handed_over_in_order(
     page: DataFrame, listener: Listener, retry_topic: str, tries: Mapping[int, tuple[int, int]], limit: int
 ) -> DataFrame:
-    """Hand a page to an orderly listener; a queue's failed group is `is_suspended` and nothing behind it is handed over.
+    """The columns of OUTCOMES, from handing a page to an orderly listener.
+
+    A queue stops at its first failed group, whose messages are `is_suspended`; nothing after it is handed over.
 
     tries  of queues that wait at a message: its offset, and how often it has been tried
-    limit  a group tried so often is given up: it goes to the dead letters, and the queue goes on
+    limit  a group that fails after N earlier tries is given up: it goes to the dead letters, and the queue goes on
     """
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stopped: set[int] = set()
-        with _asking(listener) as ask:
+        with _calling(listener) as call:
             for batch in batches:
                 outcomes = _Outcomes(batch)
                 for first, group in _groups(
@@ -166,7 +170,7 @@ def handed_over_in_order(
                         continue
                     offset, tried = tries.get(queue, (-1, 0))
                     before = tried if group[0].queue_offset == offset else 0
-                    answer = ask([message.tried(before) for message in group] if before else group)
+                    answer = call([message.tried(before) for message in group] if before else group)
                     if answer.ack_index < len(group) - 1:
                         is_given_up = group[0].reconsume_times + before >= limit
                         answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
@@ -184,46 +188,49 @@ def handed_over_in_order(
 
 
 def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: str) -> pa.Table:
-    """Hand a page to a listener for DataFrames, on the driver; the columns of OUTCOMES, worked out.
+    """The columns of OUTCOMES, from handing a page to a listener for DataFrames, which is called on the driver.
 
-    It gets the columns of the view `messages`, and gives `physical_offset`, `status` (a ConsumeStatus by name) and, if it
-    wants, `delay_level`: at most one row a message. A message it says nothing of has failed.
+    It gets the columns of the view `messages`, and returns `physical_offset`, `status` (a ConsumeStatus by name) and
+    optionally `delay_level`: at most one row a message. A message without a row has failed.
 
-    Raises BadInput when it gives something else.
+    Raises BadInput when it returns anything else.
     """
     messages = as_messages(page)
     failed_in = F.coalesce(F.col("properties")["RETRY_TOPIC"], F.col("topic"))
     shown = messages.withColumn(
         "topic", F.when(F.col("topic") == retry_topic, failed_in).otherwise(F.col("topic"))
     )
-    answers = listener.call(shown)
-    if not isinstance(answers, DataFrame) or not {"physical_offset", "status"} <= set(answers.columns):
-        found = answers.columns if isinstance(answers, DataFrame) else type(answers).__name__
+    returned = listener.call(shown)
+    if not isinstance(returned, DataFrame) or not {"physical_offset", "status"} <= set(returned.columns):
+        found = returned.columns if isinstance(returned, DataFrame) else type(returned).__name__
         raise BadInput(
-            f"the listener gave {found}; expected a DataFrame with physical_offset, status and perhaps delay_level"
+            f"the listener returned {found}; expected a DataFrame with physical_offset, status and perhaps delay_level"
         )
-    given = dict(answers.dtypes)
-    for name, kinds in _KINDS_OF_AN_ANSWER.items():
-        if name in given and given[name] not in kinds:
-            raise BadInput(f"the listener gave {name} as {given[name]}; expected {' or '.join(kinds)}")
-    level = F.col("delay_level") if "delay_level" in answers.columns else F.lit(0)
-    # Some forty bytes a message of the page: which they are, and what became of them.
+    found_types = dict(returned.dtypes)
+    for name, types in _TYPES_OF_STATUSES.items():
+        if name in found_types and found_types[name] not in types:
+            raise BadInput(
+                f"the listener returned {name} as {found_types[name]}; expected {' or '.join(types)}"
+            )
+    level = F.col("delay_level") if "delay_level" in returned.columns else F.lit(0)
+    # About 40 bytes a message of the page come to the driver: its offsets and its status.
     offset = F.col("physical_offset").cast("long").alias("physical_offset")
-    said = answers.select(offset, "status", level.try_cast("int").alias("delay_level")).toArrow()
-    unknown = set(said.column("status").unique().to_pylist()) - {None, *ConsumeStatus.__members__}
+    statuses = returned.select(offset, "status", level.try_cast("int").alias("delay_level")).toArrow()
+    unknown = set(statuses.column("status").unique().to_pylist()) - {None, *ConsumeStatus.__members__}
     if unknown:
         raise BadInput(
-            f"the listener gave the status {sorted(unknown)[0]!r}; expected one of {', '.join(ConsumeStatus.__members__)}"
+            f"the listener returned the status {sorted(unknown)[0]!r}; expected one of "
+            f"{', '.join(ConsumeStatus.__members__)}"
         )
     handed = page.select(
         "queue", F.col("physical_offset").alias("source_offset"), "segment", "queue_offset", "reconsume_times"
     ).toArrow()
     successes = pa.array([status.name for status in ConsumeStatus if status.is_success])
-    _expect_one_answer_each(said)
-    is_done = pc.is_in(said.column("status"), successes)
-    done = said.filter(is_done).column("physical_offset")
+    _expect_one_status_each(statuses)
+    is_done = pc.is_in(statuses.column("status"), successes)
+    done = statuses.filter(is_done).column("physical_offset")
     failed = handed.filter(pc.invert(pc.is_in(handed.column("source_offset"), done.combine_chunks())))
-    levels = said.filter(pc.invert(is_done)).rename_columns(["source_offset", "status", "delay_level"])
+    levels = statuses.filter(pc.invert(is_done)).rename_columns(["source_offset", "status", "delay_level"])
     failed = failed.join(levels, "source_offset")
     return_types = pc.if_else(failed.column("status").is_valid(), "FAILED", "RETURNNULL")
     failed = failed.append_column("return_type", return_types)
@@ -236,18 +243,18 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     return pa.concat_tables([summary, pa.table(named, schema=_SCHEMA)], promote_options="default")
 
 
-def _expect_one_answer_each(said: pa.Table) -> None:
-    """Raises BadInput where a listener says more than one thing of a message."""
-    answers = said.group_by("physical_offset").aggregate([([], "count_all")])
-    is_one = pc.or_(pc.equal(answers.column("count_all"), 1), pc.is_null(answers.column("physical_offset")))
-    several = answers.filter(pc.invert(is_one)).sort_by("physical_offset")
+def _expect_one_status_each(statuses: pa.Table) -> None:
+    """Raises BadInput where a listener returned several rows for a message."""
+    counts = statuses.group_by("physical_offset").aggregate([([], "count_all")])
+    is_one = pc.or_(pc.equal(counts.column("count_all"), 1), pc.is_null(counts.column("physical_offset")))
+    several = counts.filter(pc.invert(is_one)).sort_by("physical_offset")
     if several.num_rows:
         first = several.slice(0, 1).to_pylist()[0]
         others = f", and several for {several.num_rows - 1:,} others" if several.num_rows > 1 else ""
         raise BadInput(
             f"the listener returned {first['count_all']} rows for the message at {first['physical_offset']}{others}; "
             "expected one row a message (does it join on a key that is not unique?). Nothing of this page is recorded: "
-            "mend it and run again"
+            "fix it and run again"
         )
 
 
@@ -256,7 +263,7 @@ def _page_columns(listener: Listener) -> list[Column]:
 
 
 def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], StoredMessage]:
-    """The message in a row of a batch; one that is tried again is shown with the topic it failed in (2.1)."""
+    """A function from a row of a batch to its message; a retry has the topic it failed in (2.1)."""
     message_in = partial(StoredMessage.of, Columns(batch))
     if not pc.any(pc.equal(batch.column("topic"), retry_topic)).as_py():
         return message_in
@@ -273,21 +280,21 @@ def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], Stored
 def _groups(
     queues: Sequence[int], message_in: Callable[[int], StoredMessage], size: int
 ) -> Iterator[tuple[int, list[StoredMessage]]]:
-    """Neighbours of one queue, at most `size` of them, each with the place of its first.
+    """Groups of at most `size` neighbouring messages of one queue, each with the row of its first.
 
-    Made as they are asked for: thousands of messages at once would keep Python's collector busy as long as making them.
+    They are made one by one: Python's garbage collector would take as long for thousands of messages as making them takes.
     """
     if size == 1:
-        yield from ((place, [message_in(place)]) for place in range(len(queues)))
+        yield from ((row, [message_in(row)]) for row in range(len(queues)))
         return
     for _, of_queue in groupby(range(len(queues)), key=queues.__getitem__):
-        places = list(of_queue)
-        for start in range(0, len(places), size):
-            yield places[start], [message_in(place) for place in places[start : start + size]]
+        rows = list(of_queue)
+        for start in range(0, len(rows), size):
+            yield rows[start], [message_in(row) for row in rows[start : start + size]]
 
 
 class _Outcomes:
-    """What came of the messages of one batch."""
+    """The outcomes of the messages of one batch, as rows of OUTCOMES."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.queues: list[int] = batch.column("queue").to_pylist()
@@ -297,14 +304,14 @@ class _Outcomes:
 
     def note(self, first: int, group: Sequence[StoredMessage], answer: Answer) -> None:
         self._handed += len(group)
-        for place in range(answer.ack_index + 1, len(group)):
-            message = group[place]
+        for position in range(answer.ack_index + 1, len(group)):
+            message = group[position]
             self._failed.append(
                 (
-                    self.queues[first + place],
+                    self.queues[first + position],
                     None,
                     message.physical_offset,
-                    self._segments[first + place].as_py(),
+                    self._segments[first + position].as_py(),
                     message.queue_offset,
                     message.reconsume_times,
                     answer.delay_level,
@@ -324,27 +331,27 @@ class _Outcomes:
 
 
 @contextmanager
-def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], Answer]]:
-    """A function that hands a group to the listener, watched by its hook and its clock."""
+def _calling(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], Answer]]:
+    """A function that calls the listener with a group of messages, and the hook before and after, within the timeout."""
     takes_context, takes_list = listener.takes_context, listener.batch_size > 1
     before = getattr(listener.hook, "consume_message_before", None)
     after = getattr(listener.hook, "consume_message_after", None)
     clock = _Clock(listener.timeout_seconds)
-    seen_by_nobody = ConsumeContext(listener.group, "", 0)
+    unchanged = ConsumeContext(listener.group, "", 0)
 
-    def ask(group: Sequence[StoredMessage]) -> Answer:
+    def call(group: Sequence[StoredMessage]) -> Answer:
         first = group[0]
-        context, told = seen_by_nobody, None
+        context, hook_context = unchanged, None
         if takes_context or listener.hook is not None:
             context = ConsumeContext(listener.group, first.topic, first.queue_id or 0)
         if listener.hook is not None:
-            told = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
-            _tell(before, told)
+            hook_context = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
+            _call_hook(before, hook_context)
         status, error, kind = None, None, None
         try:
             with clock:
-                given = list(group) if takes_list else first
-                status = listener.call(given, context) if takes_context else listener.call(given)
+                messages = list(group) if takes_list else first
+                status = listener.call(messages, context) if takes_context else listener.call(messages)
         except TimedOut:
             kind, error = "TIME_OUT", f"took longer than {listener.timeout_seconds:g} s"
         except BaseException as failure:
@@ -353,18 +360,18 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
         if status is not None and not isinstance(status, ConsumeStatus):
             raise BadInput(
                 f"the listener returned {status!r}; expected ConsumeStatus.CONSUME_SUCCESS, another "
-                "ConsumeStatus or None. Nothing of this page is recorded: mend it and run again"
+                "ConsumeStatus or None. Nothing of this page is recorded: fix it and run again"
             )
         if takes_context and (wrong := _wrong_in(context)) is not None:
-            context = seen_by_nobody  # nothing it says counts
+            context = unchanged  # no field of an invalid context counts
             if kind is None:
                 status, kind, error = None, "EXCEPTION", wrong
         is_success = status is not None and status.is_success
         kind = kind or ("RETURNNULL" if status is None else "SUCCESS" if is_success else "FAILED")
-        if told is not None:
-            told.success, told.status = is_success, None if status is None else status.value
-            told.return_type = kind
-            _tell(after, told)
+        if hook_context is not None:
+            hook_context.success, hook_context.status = is_success, None if status is None else status.value
+            hook_context.return_type = kind
+            _call_hook(after, hook_context)
         if is_success and context.ack_index >= len(group) - 1:
             return _ALL_SUCCEEDED
         if kind == "TIME_OUT":
@@ -373,13 +380,13 @@ def _asking(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], 
         return Answer(ack_index, context.delay_level_when_next_consume, return_type=kind, error=error)
 
     try:
-        yield ask
+        yield call
     finally:
         clock.stop()
 
 
 def _wrong_in(context: ConsumeContext) -> str | None:
-    """What a listener has set in its context that is no number of a queue's or a level's; None where nothing is."""
+    """The error of a context in which the listener has set anything but a whole number of 32 bits; None for a valid one."""
     for name in ("ack_index", "delay_level_when_next_consume"):
         value = getattr(context, name)
         if type(value) is not int or abs(value) > INT_MAX:
@@ -387,29 +394,29 @@ def _wrong_in(context: ConsumeContext) -> str | None:
     return None
 
 
-def _tell(hook: Callable[[ConsumeMessageContext], Any] | None, told: ConsumeMessageContext) -> None:
-    """Call a hook; what it raises is its own affair (2.6)."""
+def _call_hook(hook: Callable[[ConsumeMessageContext], Any] | None, context: ConsumeMessageContext) -> None:
+    """Call a hook; its exceptions are ignored (2.6)."""
     if hook is not None:
         try:
-            hook(told)
+            hook(context)
         except BaseException as failure:
             expect_no_control_c(failure)
 
 
 class _Clock:
-    """Ends a call that takes too long by raising TimedOut in it: a listener that hangs must not hold its queue.
+    """Ends a call at its timeout by raising TimedOut in it: a listener that hangs must not hold its queue.
 
-    The time is looked at by a timer that goes off now and then: to set one for every call would cost as much as the call.
+    One periodic timer checks the time: setting a timer for every call would cost as much as the call.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until: float | None = None
-        # Signals reach the main thread alone, which is the one Spark's workers call functions in.
+        # Only the main thread gets signals, and Spark's workers call functions in it.
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGALRM, self._look)
-            often = min(max(seconds / LOOKS_AT_THE_CLOCK, 0.01), 1.0)
-            signal.setitimer(signal.ITIMER_REAL, often, often)
+            signal.signal(signal.SIGALRM, self._check)
+            interval_seconds = min(max(seconds / LOOKS_AT_THE_CLOCK, 0.01), 1.0)
+            signal.setitimer(signal.ITIMER_REAL, interval_seconds, interval_seconds)
 
     def __enter__(self) -> None:
         self._until = time.monotonic() + self._seconds
@@ -421,7 +428,7 @@ class _Clock:
         if threading.current_thread() is threading.main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _look(self, *_: object) -> None:
+    def _check(self, *_: object) -> None:
         if self._until is not None and time.monotonic() >= self._until:
             self._until = None
             raise TimedOut

@@ -1,11 +1,11 @@
 """A broadcasting client's own offsets: the file `offsets.json` and its `.bak` (docs/rocketmq/consume-filter-ha.md 3.1).
 
-RocketMQ's clients and these functions read each other's files. The keys of the table are objects, which is fastjson's
-JSON and no one else's:
+RocketMQ's clients and these functions read each other's files. The keys of the table are objects, which only fastjson
+allows in JSON:
 
     {"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:12}}
 
-The files are the client's, on the machine it runs on: local paths only.
+The files lie on the client's machine, so paths are local.
 """
 
 import json
@@ -21,7 +21,7 @@ from pipelines.errors import BadInput, in_words
 # (topic, broker name, queue id)
 MessageQueue = tuple[str, str, int]
 
-# Strings are matched first, so that a brace inside one is never taken for an object's.
+# Strings are matched first, so that a brace inside a string does not count as one of an object.
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _STRING_OR_OBJECT_KEY = re.compile(rf'({_STRING})|(\{{(?:{_STRING}|[^"{{}}])*\}})(\s*:)', re.DOTALL)
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/.*", re.DOTALL)
@@ -31,8 +31,8 @@ _FILE_URI = re.compile(r"file:(?://)?(/(?!/).*)", re.DOTALL)
 def read_offsets(path: str | Path) -> dict[MessageQueue, int]:
     """The next offset of each queue (topic, broker name, queue id): of the file, else of its .bak; empty without either.
 
-    An empty file counts as none, as it does in RocketMQ. Of a file that is being written, the old offsets or the new.
-    Raises BadInput where there is a file and neither can be read, and for a URI of anything but a local file.
+    An empty file counts as none, as it does in RocketMQ. While a file is being written, these are the old offsets or the
+    new. Raises BadInput where there is a file and neither can be read, and for a URI that is not of a local file.
     """
     file = _local_file(path)
     failures = []
@@ -54,17 +54,17 @@ def read_offsets(path: str | Path) -> dict[MessageQueue, int]:
 
 
 def write_offsets(path: str | Path, offsets: Mapping[MessageQueue, int]) -> None:
-    """Set these queues' next offsets in the file, also to lower ones; other queues keep theirs, as from RocketMQ 5.2 on.
+    """Set the next offsets of these queues, also to lower ones; other queues keep theirs, as from RocketMQ 5.2 on.
 
-    What was there before stays as .bak. A write that is killed leaves the old offsets or the new ones, and at most a
-    temporary file beside them. Two writers at once leave a whole file, in which one of them may be missing.
-    Raises BadInput, and changes nothing, where `read_offsets` does; OSError where the disk refuses.
+    The offsets before stay as .bak. A write that is killed leaves the old offsets or the new ones, and at most a temporary
+    file beside them. Two writers at once leave a whole file, which may lack the offsets of one of them.
+    Raises BadInput, and changes nothing, where `read_offsets` does; OSError where the write fails.
     """
     file = _local_file(path)
     before = read_offsets(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     if before:
-        # What was read, not the file: a damaged one must not take the place of the .bak it was read from.
+        # The offsets that were read, not a copy of the file: a damaged file must not replace the .bak they came from.
         _replace(_backup(file), _text(before))
     _replace(file, _text({**before, **offsets}))
 
@@ -111,7 +111,7 @@ def _text(offsets: Mapping[MessageQueue, int]) -> str:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Give a file another content, all at once, and have it on the disk."""
+    """Replace the content of a file atomically, and force it to the disk."""
     with tempfile.NamedTemporaryFile(
         "w", encoding="utf-8", dir=file.parent, prefix=f"{file.name}.", suffix=".new", delete=False
     ) as out:
@@ -119,12 +119,12 @@ def _replace(file: Path, text: str) -> None:
             out.write(text)
             out.flush()
             os.fsync(out.fileno())
-            os.chmod(out.name, 0o644)  # as any other file: a temporary one is its owner's alone
+            os.chmod(out.name, 0o644)  # as other files: only its owner can read a temporary one
             os.replace(out.name, file)
         except BaseException:
             os.unlink(out.name)
             raise
-    # The new name is on the disk only when the directory is.
+    # The new name is on the disk only after the directory is forced to it too.
     directory = os.open(file.parent, os.O_RDONLY)
     try:
         os.fsync(directory)

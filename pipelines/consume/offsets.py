@@ -1,7 +1,8 @@
 """Consumer offsets: how far a group has read each queue (docs/rocketmq/consume-filter-ha.md 2.2, 3).
 
-All of a group's offsets are one key: one commit moves them together, and a writer that comes late plans again. A reset
-raises the generation of a queue; a run that read the queue before it leaves its offset, and what it claimed, behind.
+All offsets of a group are one key: one commit moves them together, and of two writers at once the second plans again. A
+reset raises the generation of a queue: a run that read the queue before it does not change its offset, and claims of an
+earlier generation do not count.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +17,12 @@ from pipelines.store.sql_text import text_literal
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, Table
 
 Queue = tuple[str, int]  # (topic, queue_id)
-Waits = tuple[int, int, int]  # the offset of a message, how often it has been tried, when it is due again
+Waits = tuple[int, int, int]  # queue offset of a message, how often it has been tried, due time (epoch ms)
 
 
 @dataclass(frozen=True)
 class Offset:
-    """Where a group goes on in a queue."""
+    """The offset at which a group reads a queue on, and how often the queue has been reset."""
 
     next_offset: int
     generation: int = 0
@@ -29,11 +30,11 @@ class Offset:
 
 @dataclass(frozen=True)
 class Reached:
-    """How far a run has come in a queue it read in a generation.
+    """How far a run has read a queue, in the generation it found.
 
-    was        the offset that was recorded when the run read the queue; where it began a queue that had none
-    is_alone   nobody else reads the queue: another offset than `was` is another run's, which has taken the queue over
-    goes_back  the offset may become less where it still is what it was; else it only ever moves on
+    was        the offset that was recorded when the run read the queue; for a queue without one, where the run began it
+    is_alone   no other run may read the queue: an offset other than `was` is from a run that has taken the queue over
+    goes_back  the offset may decrease as long as it still is `was`; else it only increases
     """
 
     queue: Queue
@@ -48,23 +49,23 @@ class Reached:
         return found is not None and found.generation != self.generation
 
     def is_taken(self, found: Offset | None) -> bool:
-        """Whether another run has come between."""
+        """Whether another run has moved the offset of a queue that this run reads alone."""
         return self.is_alone and found is not None and found.next_offset not in (self.was, self.next_offset)
 
     def moves(self, found: Offset | None) -> bool:
-        """Whether the offset changes: on, or back from what was read."""
+        """Whether the recorded offset is to change: forward, or back where `goes_back` allows it."""
         if found is None or self.next_offset > found.next_offset:
             return True
         return self.goes_back and found.next_offset == self.was and self.next_offset < self.was
 
 
 def read_offsets(at: Snapshot, group: str, client_id: str = "") -> dict[Queue, Offset]:
-    """A group's offsets, or those of one of its broadcasting members; a few bytes a queue."""
+    """The offsets of a group, or of one of its broadcasting clients."""
     return _offsets_of(client_id, _read_rows(at, group))
 
 
 def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
-    """All rows of a group: one a queue and client."""
+    """All offset rows of a group: one a queue and client."""
 
     def find() -> Sequence[Row]:
         return at.read_small(CONSUMER_OFFSETS, group=group).collect()  # a row a queue and client
@@ -81,9 +82,9 @@ def _offsets_of(client_id: str, rows: Sequence[Row]) -> dict[Queue, Offset]:
 
 
 def plan_commit(at: Snapshot, group: str, client_id: str, reached: Iterable[Reached], now_ms: int) -> Plan:
-    """Record how far a run has come, where its queues are still as it read them; no write when nothing changes.
+    """A plan that records how far a run has read its queues, except those changed by others; empty without a change.
 
-    The result: `reset` and `taken`, the queues that have been reset or that another run has read on; `recorded`, the
+    Its result: `reset` and `taken`, the queues that have been reset or that another run has read on; `recorded`, the
     offset of each other queue.
     """
     rows = _read_rows(at, group)
@@ -108,9 +109,9 @@ def plan_commit(at: Snapshot, group: str, client_id: str, reached: Iterable[Reac
 
 
 def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: int) -> Plan:
-    """Set a group's offsets, back or forth, and raise the generation of their queues; messages in flight are let go.
+    """A plan that sets offsets of a group, forward or back, and raises the generation of their queues.
 
-    The result: `queues`, how many were set.
+    The queues no longer wait at messages. Its result: `queues`, how many are set.
     """
     rows = _read_rows(at, group)
     known = _offsets_of("", rows)
@@ -127,7 +128,7 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
 
 
 def plan_import_offsets(at: Snapshot, group: str, offsets: Mapping[Queue, int], now_ms: int) -> Plan:
-    """Record a broker's offsets of a group where they are further on; queues that were reset here are this store's own."""
+    """A plan that records a broker's offsets of a group where they are further on; queues reset here keep theirs."""
     rows = _read_rows(at, group)
     known = _offsets_of("", rows)
     changed = {
@@ -146,7 +147,10 @@ def _offset_writes(
     known: Sequence[Row],
     now_ms: int,
 ) -> tuple[Write, ...]:
-    """The changed offsets beside those of the same topics that stay; `known` are all rows of the group."""
+    """A write of the changed offsets and of the unchanged ones of the same topics; none without a change.
+
+    known  all rows of the group
+    """
     if not changed:
         return ()
     topics = sorted({topic for topic, _ in changed})
@@ -164,7 +168,7 @@ def _offset_writes(
 
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, Waits]:
-    """Of the queues that wait at a message: its offset, how often it has been tried, when it is due again."""
+    """The messages that queues of a group wait at."""
     rows = at.read_small(IN_FLIGHT, group=group).collect()  # at most a row a queue
     return {(row.topic, row.queue_id): (row.queue_offset, row.tries, row.due_ms) for row in rows}
 
@@ -172,7 +176,7 @@ def read_in_flight(at: Snapshot, group: str) -> dict[Queue, Waits]:
 def plan_in_flight(
     at: Snapshot, group: str, changes: Mapping[Queue, Waits | None], reached: Iterable[Reached]
 ) -> Plan:
-    """Record where queues wait, or that they do so no more, where they are still as the run read them."""
+    """A plan that records which messages queues wait at, None: at none; queues changed by others keep theirs."""
     known = read_offsets(at, group)
     lost = {
         each.queue
@@ -206,9 +210,9 @@ def keyed_write(
     topics: Sequence[str] | None,
     is_first: bool,
 ) -> Write:
-    """Rows of a group in the place of all it had, or of all it had for some topics.
+    """A write that replaces all rows of a group, or its rows of some topics.
 
-    is_first  there were none: an append does, which takes a third of the time
+    is_first  there are none to replace: so the write is an append, which takes a third of the time
     """
     written = at.store.spark.createDataFrame(rows, table.columns).coalesce(1)
     if is_first:

@@ -29,14 +29,14 @@ class ReadFrom(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """How a group reads, as the command line says it.
+    """How a group reads: the arguments of the command line.
 
     listener, hook     MODULE:NAME
-    clients, strategy  who shares the queues, and how; rooms and config are the strategy's own
-    timestamp          where `from_` begins, epoch milliseconds
+    clients, strategy  the clients that share the queues, and how; rooms and config are arguments of some strategies
+    timestamp          the store time at which `from_` begins, epoch milliseconds
     max_seconds        no further page begins after this long
-    batch_size         messages of one call to the listener
-    consume_timeout    of one call, minutes
+    batch_size         messages of one call to the listener, at most
+    consume_timeout    limit of one call, minutes
     """
 
     group: str
@@ -72,19 +72,19 @@ class Options:
     def reads_alone(self) -> bool:
         """Whether no other run of the group may read a queue meanwhile.
 
-        A client among clients has queues of its own already; read in order, a queue is locked as it is in RocketMQ.
+        A client among --clients already has queues of its own. With --orderly a queue is locked, as it is in RocketMQ.
         """
         is_one_of_clients = bool(self.clients) and self.client_id is not None
         return not self.is_broadcasting and (self.orderly or not is_one_of_clients)
 
     def expect_sense(self) -> None:
-        """Raises BadInput for options that do not go together."""
+        """Raises BadInput for options that contradict each other."""
         if self.is_broadcasting and self.client_id is None:
             raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
         if self.offsets_file is not None and not self.is_broadcasting:
             raise BadInput(
                 "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's: leave it out, or "
-                "say --model broadcasting"
+                "give --model broadcasting"
             )
         if (self.from_ == From.timestamp) != (self.timestamp is not None):
             raise BadInput("--from timestamp and --timestamp MS go together; give both or neither")
@@ -104,7 +104,7 @@ class Options:
 
 
 def rooms_of(text: str | None) -> list[str] | dict[str, str] | None:
-    """What --rooms says: names of rooms, or the room of each name. Raises BadInput where it is neither."""
+    """The value of --rooms: names of rooms, or the room of each name. Raises BadInput where it is neither."""
     if text is None:
         return None
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -120,7 +120,7 @@ def rooms_of(text: str | None) -> list[str] | dict[str, str] | None:
 
 
 def configured_queues(path: str | None) -> dict[str, list[str]] | None:
-    """What the file of --config says: the queues of each client. Raises BadInput where it cannot be read."""
+    """The queues of each client, from the file of --config. Raises BadInput where it cannot be read."""
     if path is None:
         return None
     try:

@@ -1,7 +1,7 @@
 """Pages: the parts of a group's queues that a run reads at once, and the rows of the log that lie in them.
 
-docs/rocketmq/consume-filter-ha.md 6, C1 to C4. A page is told by offsets, a few bytes a queue; its rows are looked up in
-the consume queue first, so that only the parts of the log are opened that hold some, and bodies are read once.
+docs/rocketmq/consume-filter-ha.md 6, C1 to C4. A page is defined by offsets, a few bytes a queue. Its rows are looked up in
+the consume queue first: so only the parts of the log that hold some are opened, and bodies are read once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,13 @@ from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE
 
-# Of a run's first page. A page is what is read before progress is recorded: what a killed run hands over again.
+# Messages of a run's first page. Progress is recorded after each page, so a run after a killed one hands over at most a
+# page again.
 MESSAGES_OF_A_PAGE = 500_000
-# Looked at in the consume queue for a list of tags, which leaves most out: some twenty bytes for each that is left.
+# Queue entries of a first page that is filtered by tags. Tags leave most entries out, and the driver gets about 20 bytes
+# for each that is selected.
 ENTRIES_OF_A_PAGE = 2_000_000
-# What later pages take, about: a listener that is slow gets small ones, and recording is little beside a fast one's.
+# How long a later page should take: a slow listener gets small pages; with a fast one, recording takes little of the time.
 PAGE_SECONDS = 15.0
 
 
@@ -47,15 +49,15 @@ class Part:
 def next_parts(
     starts: Mapping[Queue, int], ends: Mapping[Queue, int], generations: Mapping[Queue, int], messages: int
 ) -> list[Part]:
-    """The next part of each queue, together at most so many messages (and one a queue); short queues to their end.
+    """The next part of each queue: together at most `messages`, shared evenly; what short queues leave goes to longer ones.
 
     >>> [part.messages for part in next_parts({("T", 0): 5, ("T", 1): 0}, {("T", 0): 7, ("T", 1): 100}, {}, 10)]
     [2, 8]
     """
     waiting = sorted((ends[queue] - start, queue) for queue, start in starts.items() if ends[queue] > start)
     parts = []
-    for place, (length, queue) in enumerate(waiting):
-        share = min(length, max(messages // (len(waiting) - place), 1 if messages > 0 else 0))
+    for position, (length, queue) in enumerate(waiting):
+        share = min(length, max(messages // (len(waiting) - position), 1 if messages > 0 else 0))
         messages -= share
         if share:
             start = starts[queue]
@@ -64,7 +66,7 @@ def next_parts(
 
 
 def size_after(first: int, examined: int, seconds: float) -> int:
-    """Messages of the page that follows one of `examined` which took so long; at most four times those of the first page.
+    """How many messages the next page takes, after `examined` took `seconds`; from a hundredth to four times of `first`.
 
     >>> size_after(500_000, 500_000, 3.0), size_after(500_000, 500_000, 150.0), size_after(500_000, 1, 900.0)
     (2000000, 50000, 5000)
@@ -76,10 +78,10 @@ def size_after(first: int, examined: int, seconds: float) -> int:
 class Page:
     """Rows of the log that are to be handed over.
 
-    parts         whose rows these are
-    rows          the log's columns, `queue` (int): the place of its part, and `generation`
-    largest_size  bytes of the largest record among them, or more
-    already       how many more are selected, but were sent back by an earlier run
+    parts         the parts of queues that the rows are read from
+    rows          the log's columns, `queue` (int, index of the row's part in `parts`) and `generation`
+    largest_size  bytes of the largest record among the rows; an upper bound
+    already       how many other rows are selected, but were sent back by an earlier run
     """
 
     parts: Sequence[Part]
@@ -89,9 +91,9 @@ class Page:
 
 
 def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Selection) -> Page:
-    """The rows of some parts that a group selects and has not sent back before.
+    """The page of some parts: the rows that a group selects and has not sent back before.
 
-    A message that was sent back, and whose run was cut short before it recorded its progress, is not handed over again.
+    So a message that a run sent back before it was killed, its progress unrecorded, is not handed over again.
     """
     entries = _in_ranges(followed_rows(at, CONSUME_QUEUE), parts)
     if selection.has_codes:
@@ -99,9 +101,9 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
         selected = entries.where(selection.of_entry()).select(*columns).toArrow()
         spans: Sequence[Span] = spans_of_offsets(selected.column("physical_offset").to_numpy())
         largest_size = pc.max(selected.column("size_bytes")).as_py() or 0
-        places = F.broadcast(at.store.spark.createDataFrame(selected.drop_columns("size_bytes")))
-        found = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(places, "physical_offset")
-        # Said of both sides: of the log alone, Spark would ask it of every row before it looks which are found.
+        offsets = F.broadcast(at.store.spark.createDataFrame(selected.drop_columns("size_bytes")))
+        found = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(offsets, "physical_offset")
+        # The condition names both sides of the join: one on the log alone is pushed below it, and runs for every row.
         rows = found.where(F.when(F.col("queue").isNotNull(), selection.of_row()))
     else:
         offset = F.col("physical_offset")
@@ -125,14 +127,14 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
 
 
 def cut_to(page: Page, messages: int | None, size_bytes: int | None) -> tuple[Sequence[Part], int]:
-    """The page's parts, cut where it has so many messages or bytes (one message at least), and the bytes left in it.
+    """The page's parts, cut to at most `messages` and `size_bytes` (but to one message at least), and the bytes in them.
 
-    All queues are cut at about the same offset behind their start. None: no limit.
+    All queues are cut at about the same distance from their start. None: no limit.
     """
     starts = F.array(*[F.lit(part.from_offset) for part in page.parts])
-    behind = F.col("queue_offset") - F.get(starts, F.col("queue"))
-    # Sixteen bytes a message of the page, and no more of them than are asked for.
-    slim = page.rows.select(behind.alias("behind"), "queue", "size_bytes").orderBy("behind", "queue")
+    distance = F.col("queue_offset") - F.get(starts, F.col("queue"))
+    # 16 bytes a message of the page come to the driver, of at most `messages` and one more.
+    slim = page.rows.select(distance.alias("distance"), "queue", "size_bytes").orderBy("distance", "queue")
     first = (slim if messages is None else slim.limit(messages + 1)).toArrow()
     bytes_up_to = np.cumsum(first.column("size_bytes").to_numpy().astype(np.int64))
     kept = first.num_rows if messages is None else min(messages, first.num_rows)
@@ -142,16 +144,16 @@ def cut_to(page: Page, messages: int | None, size_bytes: int | None) -> tuple[Se
     if kept == first.num_rows:
         return page.parts, left
     # The first message that is left out.
-    behind_start, queue = first.column("behind")[kept].as_py(), first.column("queue")[kept].as_py()
+    from_start, queue = first.column("distance")[kept].as_py(), first.column("queue")[kept].as_py()
     parts = [
-        replace(part, to_offset=min(part.to_offset, part.from_offset + behind_start + (place < queue)))
-        for place, part in enumerate(page.parts)
+        replace(part, to_offset=min(part.to_offset, part.from_offset + from_start + (index < queue)))
+        for index, part in enumerate(page.parts)
     ]
     return parts, left
 
 
 def _sent_back(at: Snapshot, group: str, spans: Sequence[Span]) -> pa.Table:
-    """`taken_offset` and `taken_claim` of rows in the spans that the group has sent back."""
+    """`taken_offset` and `taken_claim` of the rows in `spans` that the group has sent back."""
     is_the_groups = F.col("claim").startswith(claim_prefix(group))
     claims = claims_taken(at).where(lies_in("source_offset", spans) & is_the_groups)
     return claims.select(
@@ -165,13 +167,13 @@ def _in_ranges(rows: DataFrame, parts: Sequence[Part]) -> DataFrame:
     topics = sorted({part.queue[0] for part in parts})
     queues = []
     for topic in topics:
-        places = {part.queue[1]: place for place, part in enumerate(parts) if part.queue[0] == topic}
-        by_queue_id = _looked_up([places.get(queue_id) for queue_id in range(max(places) + 1)], "queue_id")
+        indexes = {part.queue[1]: index for index, part in enumerate(parts) if part.queue[0] == topic}
+        by_queue_id = _looked_up([indexes.get(queue_id) for queue_id in range(max(indexes) + 1)], "queue_id")
         queues.append(by_queue_id.cast("int"))
-    queue = queues[0]  # no row is of another topic than these
+    queue = queues[0]  # `somewhere` leaves no row of another topic
     for topic, of_topic in zip(topics[1:], queues[1:], strict=True):
         queue = F.when(F.col("topic") == topic, of_topic).otherwise(queue)
-    # Said of the columns alone, so that files and pages are skipped.
+    # A condition on plain columns, by which Delta skips files and Parquet skips pages.
     somewhere = (
         F.col("topic").isin(*topics)
         & (offset >= min(part.from_offset for part in parts))
@@ -185,6 +187,6 @@ def _in_ranges(rows: DataFrame, parts: Sequence[Part]) -> DataFrame:
 
 
 def _looked_up(values: Sequence[int | None], column: str) -> Column:
-    """The value at a column's place among some, long. As one literal: a join would cost more than reading the rows."""
+    """The value (long) at the index that a column holds. One literal: a join would cost more than reading the rows."""
     listed = ", ".join("null" if value is None else f"{value}L" for value in values)
     return F.get(F.expr(f"array({listed})"), F.col(column))

@@ -1,8 +1,9 @@
-"""Queue locks: the queues of a group that one run reads alone (docs/rocketmq/consume-filter-ha.md 2.4).
+"""Queue locks: rows that let one run at a time read a queue of a group (docs/rocketmq/consume-filter-ha.md 2.4).
 
 RocketMQ's brokers lock a queue for the client that reads it in order, and a lock that is not renewed ends. Here a run locks
-its queues in one commit and unlocks them in one more. In between it renews them by the name of an empty file, the new end:
-a commit would need a task of Spark, and the listener may keep all of them busy for longer than a lock lasts.
+its queues in one commit and unlocks them in another. In between it renews the locks with an empty file whose name is the
+new end (epoch milliseconds): a commit would need a Spark task, and the listener may keep all task slots busy for longer
+than a lock lasts.
 
 A lock counts until a minute after its end, so that clocks may be a minute apart. It ends at once when its holder was a JVM
 that read on this machine alone and is gone.
@@ -19,25 +20,31 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import QUEUE_LOCKS
 
-# RocketMQ's rebalance.lockMaxLiveTime of a broker, and its lockInterval of a client.
+# A lock lasts as long as a broker's (rebalance.lockMaxLiveTime) and is renewed as often as by a client (lockInterval).
 LOCK_MS = 60_000
 RENEWED_AFTER_SECONDS = 20.0
 # How far the clocks of two machines may be apart.
 CLOCKS_APART_MS = 60_000
 
+# The directory of the store that holds the renewals: a directory for each holder, in it a file named after the new end.
 RENEWALS = "_queue_locks"
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A row of the table, without its queue."""
+    """A row of `queue_locks`, without its group and queue.
+
+    holder      id of the run that holds it
+    process     the JVM of a run that reads on one machine alone; None for another
+    expires_ms  its end when it was taken, epoch milliseconds
+    """
 
     holder: str
     process: str | None
     expires_ms: int
 
     def has_ended(self, now_ms: int) -> bool:
-        """Whether nobody can hold it by this clock: it ended, or a clock wrote it that was too far ahead."""
+        """Whether the lock counts no more by this clock: it ended, or its end was written by a clock too far ahead."""
         return not -CLOCKS_APART_MS <= self.expires_ms - now_ms <= LOCK_MS + CLOCKS_APART_MS
 
 
@@ -45,7 +52,7 @@ Locks = Mapping[Queue, Lock]
 
 
 def read_locks(at: Snapshot, group: str) -> Locks:
-    """A group's locks, also those that have ended."""
+    """The locks of a group, also those that have ended."""
 
     def find() -> Locks:
         rows = at.read_small(QUEUE_LOCKS, group=group).collect()  # a row a queue that is being read
@@ -57,11 +64,11 @@ def read_locks(at: Snapshot, group: str) -> Locks:
 def plan_lock(
     at: Snapshot, group: str, queues: Collection[Queue], mine: Lock, is_held: Callable[[Lock], bool]
 ) -> Plan:
-    """Lock those of the queues that no other run holds.
+    """A plan that locks those of the queues that no other run holds.
 
     is_held  whether a lock still counts
 
-    The result: `held`, the queues that are locked; `left`, the others with their locks.
+    Its result: `held`, the queues that it locks; `left`, the others with their locks.
     """
     known = read_locks(at, group)
     others = {queue: lock for queue, lock in known.items() if lock.holder != mine.holder and is_held(lock)}
@@ -74,7 +81,7 @@ def plan_lock(
 
 
 def plan_unlock(at: Snapshot, group: str, holder: str) -> Plan:
-    """Let go of what a run holds."""
+    """A plan that removes the locks of a run."""
     known = read_locks(at, group)
     return _plan(
         at, group, known, {queue: lock for queue, lock in known.items() if lock.holder != holder}, {}
@@ -102,7 +109,7 @@ def is_held(store: Store, lock: Lock, now_ms: int) -> bool:
 
 
 def renew(store: Store, holder: str, until_ms: int) -> None:
-    """Let all that a run holds end later."""
+    """Move the end of all locks of a run to `until_ms`: a file of this name is created, then those before it removed."""
     path = f"{store.path_of(RENEWALS)}/{holder}"
     target, files = hadoop_path(store.spark, f"{path}/{until_ms}")
     before = [name for name in _names(store, path) if name != str(until_ms)]
@@ -112,12 +119,13 @@ def renew(store: Store, holder: str, until_ms: int) -> None:
 
 
 def renewed_until(store: Store, holder: str) -> int | None:
-    """When all that a run holds ends by its last renewal; None for a run that has not renewed."""
+    """The end of a run's locks by its last renewal, epoch milliseconds; None for a run that has not renewed."""
     ends = [int(name) for name in _names(store, f"{store.path_of(RENEWALS)}/{holder}") if name.isdigit()]
     return max(ends, default=None)
 
 
 def forget_renewals(store: Store, holder: str) -> None:
+    """Remove the renewals of a run."""
     store.remove(f"{store.path_of(RENEWALS)}/{holder}")
 
 

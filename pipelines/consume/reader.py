@@ -1,4 +1,4 @@
-"""How a consumer group reads: one client's queues, page by page."""
+"""How one client of a consumer group reads its queues, page by page."""
 
 import dataclasses
 import time
@@ -62,19 +62,20 @@ from pipelines.store.work import Work
 from pipelines.views.read import as_messages
 from schemas import CONSUMER_OFFSETS
 
+# How long an orderly queue waits before it hands over a failed message again.
 SUSPEND_MS = 1_000
-# Kinds of errors a run's result names.
+# How many different errors the result of a run names, the most frequent first.
 ERRORS_TOLD = 20
-# Of a message on its way to the listener: numbers, and hosts as text.
+# What a message takes on its way to the listener in addition to its record: numbers, and hosts as text.
 BESIDE_THE_RECORD_BYTES = 256
 
 
 @dataclasses.dataclass
 class Counts:
-    """What came of a run's messages, and what went wrong, by how often."""
+    """How many messages of a run had which outcome, and its errors, by how often each occurred."""
 
     handed: int = 0
-    bytes: int = 0  # of what was read to be handed over, counted where a run is limited by it
+    bytes: int = 0  # of the records handed over; counted only in a run with a limit
     failed: int = 0
     sent_back: int = 0
     dead_lettered: int = 0
@@ -98,20 +99,20 @@ class Counts:
         }
 
     def most_errors(self) -> dict[str, int]:
-        """What was said most often by what failed, and how often."""
-        by_times = sorted(self.errors.items(), key=lambda said: -said[1])
+        """The most frequent errors, and how often each occurred."""
+        by_times = sorted(self.errors.items(), key=lambda error: -error[1])
         return dict(by_times[:ERRORS_TOLD])
 
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """Where a client's queues stand.
+    """How far a client has read its queues, and how far it can read them now.
 
-    at         what this was read from
-    positions  where each queue is read on
-    ends       where it ends for now: an orderly queue that waits at a message, where it is read on
-    known      what is recorded of it, where something is
-    in_flight  of orderly queues: the message they wait at
+    at         the snapshot that this was read from
+    positions  the next offset to read of each queue
+    ends       the offset after the last that can be read now; the position, where an orderly queue waits at a message
+    known      the recorded offsets, of queues that have one
+    in_flight  the messages that orderly queues wait at
     """
 
     at: Snapshot
@@ -122,16 +123,26 @@ class Standing:
 
     @property
     def waiting(self) -> list[Queue]:
-        """Queues with something to read."""
+        """Queues with messages to read."""
         return [queue for queue, position in self.positions.items() if position < self.ends[queue]]
 
     def generation(self, queue: Queue) -> int:
+        """How often the queue has been reset."""
         return self.known[queue].generation if queue in self.known else 0
 
 
 @dataclasses.dataclass
 class Reader:
-    """One client, reading its queues page by page."""
+    """One client that reads its queues of one subscription, page by page.
+
+    client_id   of the offsets: '' for those of the whole group
+    began       when the run began, by time.monotonic()
+    put_traces  puts trace messages once under a batch id
+    held        the locks of the run; None where no locks are needed
+    begun       offsets to record with the next commit: of queues without one, set back, or expired
+    recorded    the recorded offset of each queue as this run knows it; of a queue without one, where the run begins it
+    set_back    queues whose recorded offset lay beyond their end
+    """
 
     run: Work
     options: Options
@@ -143,17 +154,14 @@ class Reader:
     queues: Sequence[Queue]
     counts: Counts
     began: float
-    # Puts trace messages once under a batch id.
     put_traces: Callable[[DataFrame, str], None]
     held: HeldQueues | None = None
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
-    # What is recorded of each queue as far as this run knows; where it begins, of one of which nothing is.
     recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
-    # Queues whose offset lay beyond their end.
     set_back: set[Queue] = dataclasses.field(default_factory=set)
 
     def stand(self, at: Snapshot) -> Standing:
-        """Where the queues stand."""
+        """How far the queues have been read, and where they end, as of a snapshot."""
         bounds = read_queues(at, self.queues)
         known = self._known(at)
         positions, ends = {}, {queue: each.max_offset for queue, each in bounds.items()}
@@ -163,15 +171,15 @@ class Reader:
             positions[queue] = max(start, each.min_offset)
         in_flight = read_in_flight(at, self.options.group) if self.options.orderly else {}
         for queue, (_, _, due_ms) in in_flight.items():
-            # A clock that is further ahead than clocks may be has no queue wait for it.
+            # A due time further ahead was written by a wrong clock, and no queue waits for it.
             if queue in positions and 0 < due_ms - self.run.now_ms <= SUSPEND_MS + CLOCKS_APART_MS:
-                ends[queue] = positions[queue]  # its turn has not come
+                ends[queue] = positions[queue]  # the message it waits at is not due yet
         return Standing(at, positions, ends, known, in_flight)
 
     def read(self, held: HeldQueues | None = None) -> None:
-        """Hand over what the queues hold now, record how far it came, and send back what failed.
+        """Hand over what the queues hold now, send back what failed, and record how far the queues have been read.
 
-        held  the queues that this run reads alone; None: all are its own
+        held  the locks of this run; None: its queues need none
         """
         self.held = held
         at = self.run.store.snapshot()
@@ -183,8 +191,8 @@ class Reader:
             queue: here.known[queue].next_offset if queue in here.known else here.positions[queue]
             for queue in mine
         }
-        self._tell_moved(here, mine)
-        # Recorded also where nothing is read: a group that begins at the end begins there once (2.2).
+        self._report_moved(here, mine)
+        # Recorded even if nothing is read: a group that begins at the end begins there once (2.2).
         self.begun = {
             queue: self._reached(queue, here.positions[queue], here.generation(queue), is_alone=True)
             for queue in mine
@@ -192,15 +200,15 @@ class Reader:
             or queue in self.set_back
             or here.positions[queue] > self.recorded[queue]
         }
-        # At once, unless it is the first: after a run that is cut short the end may be another place.
+        # Recorded at once, unless it is the first offset: after a run that is killed the end may be another offset.
         if self.options.from_ != From.first:
             self._record_begun()
         read = mine if held is None else [queue for queue in mine if held.holds(queue)]
         self._read_pages(here, {queue: here.positions[queue] for queue in read})
         self._record_begun()
 
-    def _tell_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
-        """Say of which queues the recorded offset is not one of theirs, so that the group goes on elsewhere."""
+    def _report_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
+        """Warn of recorded offsets outside the bounds of their queue, from which the group cannot read on."""
         for queue in mine:
             known = here.known.get(queue)
             if known is None or self.options.read_from == ReadFrom.memory:
@@ -219,10 +227,10 @@ class Reader:
                 )
 
     def _at_most_end(self, at: Snapshot, queue: Queue, known: Offset) -> int:
-        """Where a queue is read on; its end, where its offset lies beyond (docs/rocketmq/store.md 6.1).
+        """The offset at which a queue is read on: the recorded one, at most its end (docs/rocketmq/store.md 6.1).
 
-        Not what dispatch has seen, but what the log holds; and not while an import has brought the offset and is still
-        bringing the messages.
+        The end is that of the log, which may be further on than dispatch. While an import that brought the offset is still
+        bringing the messages, the recorded offset stays.
         """
         head = read_head(at)
         end = head.next_of(*queue)
@@ -238,7 +246,7 @@ class Reader:
             self._record(())
 
     def _read_pages(self, here: Standing, positions: dict[Queue, int]) -> None:
-        """Page after page from `positions` to the queues' ends, as far as the run's limits allow."""
+        """Read page after page from `positions` to the ends of the queues, within the limits of the run."""
         ends = here.ends
         generations = {queue: offset.generation for queue, offset in here.known.items()}
         first = size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
@@ -247,9 +255,9 @@ class Reader:
             if left == 0 or (left_bytes is not None and left_bytes <= 0):
                 return
             if left is not None and self.selection.is_all:
-                size = min(left, size)  # with a filter, how many must be looked at is not known
+                size = min(left, size)  # with a filter, how many must be read for `left` is not known
             lost = [queue for queue in positions if not self._is_still_mine(queue)]
-            self._tell_lost(lost)
+            self._report_lost(lost)
             positions = {queue: start for queue, start in positions.items() if queue not in lost}
             parts = next_parts(positions, ends, generations, size)
             if not parts:
@@ -285,7 +293,7 @@ class Reader:
         )
 
     def _filtered(self, page: Page) -> FilteredPage:
-        """The page as the group's class filter leaves it, if it has one."""
+        """The messages of the page that the class filter lets through; all without one."""
         if self.class_filter is None:
             return FilteredPage(page)
         return filtered_by_class(
@@ -299,13 +307,16 @@ class Reader:
     def _hand_over(
         self, filtered: FilteredPage, waiting: Mapping[Queue, Waits]
     ) -> tuple[dict[Queue, int], list[Queue]]:
-        """Hand a page over and settle what came of it; how far each queue has come, and which have stopped."""
+        """Hand a page over, send back what failed and record the offsets.
+
+        Returns the next offset of each queue, and the queues that this run reads no further.
+        """
         page, parts = filtered.page, filtered.page.parts
         for error in filtered.errors:
             self.counts.unfiltered += 1
             self.counts.note(f"class filter: {error}")
         began = time.monotonic()
-        outcomes = self._ask(page, waiting)
+        outcomes = self._call_listener(page, waiting)
         took_ms = (time.monotonic() - began) * 1_000
         failed = outcomes.filter(outcomes.column("source_offset").is_valid())
         is_suspended = pc.fill_null(failed.column("is_suspended"), False)
@@ -315,7 +326,7 @@ class Reader:
         reached = {part.queue: part.to_offset for part in parts}
         for row in suspended.group_by("queue").aggregate([("queue_offset", "min")]).to_pylist():
             reached[parts[row["queue"]].queue] = row["queue_offset_min"]
-        suspending = [parts[place].queue for place in suspended.column("queue").unique().to_pylist()]
+        suspending = [parts[index].queue for index in suspended.column("queue").unique().to_pylist()]
         handed = pc.sum(outcomes.column("handed")).as_py() or 0
         examined = sum(reached[part.queue] - part.from_offset for part in parts)
         self.counts.handed += handed
@@ -334,24 +345,25 @@ class Reader:
         if self.options.orderly:
             self._record_waiting(parts, reached, suspending, waiting, come)
         lost = {part.queue for part in parts} - self._record(come)
-        self._tell_lost(lost)
+        self._report_lost(lost)
         return reached, [*suspending, *lost, *(part.queue for part in filtered.stopped)]
 
-    def _tell_lost(self, queues: Collection[Queue]) -> None:
+    def _report_lost(self, queues: Collection[Queue]) -> None:
         for topic, queue_id in sorted(queues):
             self.run.say(
                 f"queue {queue_id} of {topic} was reset while it was read, or its lock ended; what has been read of it "
                 "since is not recorded"
             )
 
-    def _ask(self, page: Page, waiting: Mapping[Queue, Waits]) -> pa.Table:
+    def _call_listener(self, page: Page, waiting: Mapping[Queue, Waits]) -> pa.Table:
+        """The outcomes of a page: the columns of OUTCOMES."""
         retry_topic = self.selection.retry_topic
         if takes_a_dataframe(self.listener.call):
             return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
         if self.options.orderly:
             tries = {
-                place: waiting[part.queue][:2]
-                for place, part in enumerate(page.parts)
+                index: waiting[part.queue][:2]
+                for index, part in enumerate(page.parts)
                 if part.queue in waiting
             }
             limit = self.group.retry_max_times
@@ -362,28 +374,29 @@ class Reader:
             return outcomes.toArrow()
 
     def _trace(self, page: Page, failed: pa.Table, reached: Mapping[Queue, int], cost_time_ms: int) -> None:
-        """Tell of each message of a page that was handed over."""
-        # No two pages of a run are as far, whichever client or subscription they are of.
+        """Put a trace message for each message of a page that was handed over."""
+        # The count of messages names the page: it grows with each page of the run, of any client and subscription.
         call = f"{self.run.run_id}:{self.counts.handed}"
         failures = pa.table(
             {"physical_offset": failed.column("source_offset"), "return_type": failed.column("return_type")}
         )
-        said = F.broadcast(self.run.spark.createDataFrame(failures))
+        returned = F.broadcast(self.run.spark.createDataFrame(failures))
         ends = F.array(*[F.lit(reached[part.queue]) for part in page.parts])
-        # What lies behind a message its queue waits at was not handed over.
+        # Messages after one that their queue waits at were not handed over.
         is_handed = (F.col("queue_offset") < F.get(ends, F.col("queue"))) | F.col("return_type").isNotNull()
-        handed = page.rows.join(said, "physical_offset", "left").where(is_handed)
-        messages = as_messages(handed).join(said, "physical_offset", "left")
+        handed = page.rows.join(returned, "physical_offset", "left").where(is_handed)
+        messages = as_messages(handed).join(returned, "physical_offset", "left")
         traces = traces_of_consumption(messages, self.options.group, call, self.run.now_ms, cost_time_ms)
         try:
             self.put_traces(traces, f"{TRACE_PREFIX}{call}")
         except Exception as failure:
             if self.run.is_interruption(failure):
                 raise
-            # Not the page's failure: it would be handed over again, and again.
+            # Only a warning: if the page failed for this, it would be handed over again and again.
             self.run.warn(f"what was handed over is not traced: {in_words(failure)}")
 
     def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+        """Commit the copies of failed messages, and make the group's retry and dead letter topics before."""
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
         result = commit_in_parts(
@@ -403,6 +416,7 @@ class Reader:
         waiting: Mapping[Queue, Waits],
         come: Sequence[Reached],
     ) -> None:
+        """Record the messages that queues wait at from now on, and remove those they wait at no more."""
         mine = {each.queue for each in come}
         changes: dict[Queue, Waits | None] = {}
         for part in parts:
@@ -418,10 +432,7 @@ class Reader:
         self.run.commit(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
     def _record(self, reached: Sequence[Reached]) -> set[Queue]:
-        """Record how far some queues have come, and where those begin that nothing is recorded of yet.
-
-        The queues of which this is recorded now.
-        """
+        """Record how far some queues have been read, and the offsets of `begun`; returns the queues that were recorded."""
         reached = list((self.begun | {each.queue: each for each in reached}).values())
         self.begun = {}
         if self.options.offsets_file is not None:
@@ -438,6 +449,7 @@ class Reader:
         return set(recorded)
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:
+        """The recorded offsets: those of the offsets file if there is one, else the store's."""
         if self.options.offsets_file is None:
             return read_offsets(at, self.options.group, self.client_id)
         broker = self.run.store.settings["brokerName"]
@@ -448,7 +460,7 @@ class Reader:
         }
 
     def _first(self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any]) -> int:
-        """Where a queue is begun that is not known yet (2.2)."""
+        """The offset at which to begin a queue without a recorded one (2.2)."""
         is_retry = queue[0] == self.selection.retry_topic
         if self.options.from_ == From.timestamp and not is_retry:
             assert self.options.timestamp is not None, "expected by expect_sense"

@@ -13,7 +13,10 @@ from pipelines.store.work import Work
 
 
 def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queue]]]:
-    """Whose turn it is, and with which queues: (client id of the offsets, queues)."""
+    """The clients that read in this run, in turn: (client id of their offsets, '' for the group's; their queues).
+
+    Raises BadInput where `allocate` does, and for configured queues that the topic does not have.
+    """
     at = run.store.snapshot()
     topics = read_topics(at)
     if topic not in topics:
@@ -28,8 +31,8 @@ def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queu
     if options.is_broadcasting:
         assert options.client_id is not None, "expected by expect_sense"
         return [(options.client_id, queues)]
-    # Retries may lie in more queues than the topic is configured to have: of an imported broker, or of a group whose
-    # retry queues were raised while its retry topic kept the old number.
+    # Retries may lie in more queues than the topic is configured to have: those of an imported broker, or of a group whose
+    # number of retry queues was raised while its retry topic kept the old one.
     used = [queue_id for name, queue_id in read_head(at).next_queue_offsets if name == retry]
     configured = topics[retry].read_queue_nums if retry in topics else 0
     retries = [(retry, queue_id) for queue_id in range(max([configured, *(used_id + 1 for used_id in used)]))]
@@ -40,7 +43,7 @@ def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queu
     for name, of_topic in ((topic, queues), (retry, retries)):
         if of_topic:
             texts = [f"{broker}:{queue_id}" for _, queue_id in of_topic]
-            # Configured queues are the topic's; how a configured client shares retries is not said anywhere.
+            # --config names queues of the topic; RocketMQ does not define how its clients share retries.
             is_retry = name == retry
             strategy = "AVG" if is_retry and options.strategy == "CONFIG" else options.strategy
             allocation = allocate(strategy, texts, list(options.clients), name, options.rooms, options.config)

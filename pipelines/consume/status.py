@@ -1,15 +1,15 @@
-"""What a listener says of the messages it was handed, and what it is told beside them."""
+"""The status that a listener returns for messages, and the contexts that listeners and hooks get with them."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-# All of a batch, as RocketMQ's contexts say it.
+# RocketMQ's default of ackIndex: all messages of the batch succeeded.
 ALL = 2**31 - 1
 
 
 class ConsumeStatus(Enum):
-    """A listener's answer. The last two are an orderly listener's: done, or the queue waits and the batch comes again."""
+    """What a listener returns. The last two are for orderly ones: done, or the queue waits and the batch comes again."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
@@ -23,10 +23,11 @@ class ConsumeStatus(Enum):
 
 @dataclass
 class ConsumeContext:
-    """What a listener is told, and may change (docs/rocketmq/consume-filter-ha.md 2.6).
+    """What a listener gets with a batch, and may change (docs/rocketmq/consume-filter-ha.md 2.6).
 
-    ack_index                      the last message of the batch that succeeded, counted from 0; those behind it failed
-    delay_level_when_next_consume  of failed ones: -1 dead letter, 0 the ladder, above 0 that level
+    ack_index                      the last message of the batch that succeeded, counted from 0; those after it failed
+    delay_level_when_next_consume  of failed messages: -1 dead letter, 0 the level by their number of retries, above 0
+                                   that level
     """
 
     group: str
@@ -38,9 +39,9 @@ class ConsumeContext:
 
 @dataclass
 class ConsumeMessageContext:
-    """What a hook is told, before and after a listener (docs/rocketmq/consume-filter-ha.md 2.6).
+    """What a hook gets before and after each call of the listener (docs/rocketmq/consume-filter-ha.md 2.6).
 
-    status       the listener's, by name; None before
+    status       the listener's status, by name; None before
     return_type  SUCCESS, TIME_OUT, EXCEPTION, RETURNNULL or FAILED; None before
     props        the hook's own, kept from before to after
     """

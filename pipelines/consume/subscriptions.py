@@ -1,4 +1,4 @@
-"""Subscriptions: what a group asks for of a topic, and which rows that selects.
+"""Subscriptions: the filter of a group on a topic, and the rows it selects.
 
 docs/rocketmq/consume-filter-ha.md 2.1 and 4.
 """
@@ -27,7 +27,7 @@ TYPES = (TAG, SQL92, CLASS)
 
 @dataclass(frozen=True)
 class Subscription:
-    """A row of the table: what one group asks for of one topic."""
+    """A row of the table: the filter of one group on one topic."""
 
     group: str
     topic: str
@@ -37,14 +37,14 @@ class Subscription:
 
 
 def read_subscriptions(at: Snapshot) -> list[Subscription]:
-    """All of them; a row a group and topic."""
+    """All subscriptions; one a group and topic."""
     return [Subscription(*(row[name] for name in SUBSCRIPTIONS.names)) for row in at.rows(SUBSCRIPTIONS)]
 
 
 def plan_subscribe(at: Snapshot, subscription: Subscription) -> Plan:
-    """Record what a group asks for of a topic, in place of what it asked for before; no write when it is the same.
+    """A plan that replaces the subscription of a group to a topic; it writes nothing when it is the same.
 
-    The result: `subscriptions`, how many the group has.
+    Its result: `subscriptions`, how many the group has.
     """
     known = {(one.group, one.topic): one for one in read_subscriptions(at)}
     before = known.get((subscription.group, subscription.topic))
@@ -70,9 +70,9 @@ def expect_subscription(subscription: Subscription, settings: Settings) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows a subscription selects; retries come back whatever it says (4.1).
+    """Which rows a subscription selects; it selects all rows of the retry topic (4.1).
 
-    Raises BadInput for an expression RocketMQ refuses. A class filter selects by running: here it selects all.
+    Raises BadInput for an expression that RocketMQ refuses. Here a class filter selects all: it runs in class_pages.py.
     """
 
     subscription: Subscription
@@ -99,17 +99,17 @@ class Selection:
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether all rows are selected, by the tags *."""
         return self._tags is not None and self._tags.matches_all
 
     @property
     def has_codes(self) -> bool:
-        """Whether the consume queue already tells most rows that are not selected: by the hash of their tags."""
+        """Whether the filter is a list of tags, so that the hashes in the consume queue rule out most other rows."""
         return self._tags is not None and not self._tags.matches_all
 
     def of_entry(self) -> Column:
         """Whether an entry of the consume queue may be selected."""
-        assert self._tags is not None, "only a list of tags is told by the queue"
+        assert self._tags is not None, "the consume queue holds the hashes of tags only"
         return self._is_retry() | self._tags.matches_code(F.col("tags_code"))
 
     def of_row(self) -> Column:

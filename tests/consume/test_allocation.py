@@ -125,7 +125,7 @@ def test_every_queue_goes_to_exactly_one_client(strategy: str) -> None:
         ({"strategy": "MACHINE_ROOM_NEARBY-CONFIG"}, "MACHINE_ROOM_NEARBY-CONFIG"),
         ({"queues": ["broker-a"]}, 'expected "broker:id"'),
         ({"queues": ["broker-a:-1"]}, "broker-a:-1"),
-        ({"queues": [":0"]}, "is no queue"),
+        ({"queues": [":0"]}, "is not a valid queue"),
         ({"queues": ["a:0", "a:0"]}, 'expected each queue once, by its name; found "a:0" 2 times'),
         ({"clients": ["c1", "c1"]}, 'expected each client once, by its name; found "c1" 2 times'),
         ({"clients": ["c1", ""]}, "found an empty one"),

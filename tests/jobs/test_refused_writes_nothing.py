@@ -94,7 +94,7 @@ REFUSALS: list[tuple[str, str]] = [
     (f"consume {' '.join(GROUP)} --model broadcasting --client-id c --offsets-file {{garbage}}", "cannot read "),
     (f"consume {' '.join(GROUP)} --config {{garbage}}", "cannot be read"),
     (f"consume {' '.join(GROUP)} --clients a,b --client-id c", "is none of --clients"),
-    (f"consume {' '.join(GROUP)} --clients a,b --strategy NONE", "is no strategy"),
+    (f"consume {' '.join(GROUP)} --clients a,b --strategy NONE", "is not a valid strategy"),
     (f"consume {' '.join(GROUP)} --trace", f"puts messages to {TRACE_TOPIC}, which may not be written to"),
     ("consume --group new --topic T --listener code_of_refusals:nobody", "nobody"),
     ("consume --group new --listener code_of_refusals:listen", "has subscribed nothing"),
