@@ -1,1 +1,1 @@
-"""Read-only answers: messages by id, key, offset or time, pages of a queue, copies of a message, lag."""
+"""Read-only queries: messages by id, key, offset or time, pages of a queue, copies of a message, lag."""

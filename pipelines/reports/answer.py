@@ -9,11 +9,11 @@ from pyspark.sql import DataFrame
 
 @dataclass(frozen=True)
 class Answer:
-    """Rows, and what must be known about them.
+    """The rows of a query, whether they are complete, and further results.
 
-    rows      what was found, in the order a person reads it
-    complete  False while something that belongs here cannot be seen yet, or was cut away
-    result    the answer besides rows: an offset, a status
+    rows      the rows found, in the order in which a person reads them
+    complete  False while rows are missing: dispatch has not followed them yet, or a limit cut them off
+    result    the results besides rows: an offset, a status
     """
 
     rows: DataFrame
@@ -22,5 +22,5 @@ class Answer:
 
 
 def cut(rows: DataFrame, limit: int | None) -> DataFrame:
-    """The rows to show and one more, which shows that there are more."""
+    """The rows to show, and one more by which `limit` is known to have cut some off."""
     return rows if limit is None else rows.limit(limit + 1)

@@ -20,7 +20,7 @@ from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX
 
 MAX_TIMESTAMP = 2**63 - 1
-# maxMsgsNumBatch: a broker returns no more, whatever is requested.
+# maxMsgsNumBatch: a broker returns at most this many, whatever is requested.
 MOST_MESSAGES = 64
 
 
@@ -46,7 +46,7 @@ class IndexFile:
     previous_end_timestamp: int
 
     def overlaps(self, begin: int, end: int) -> bool:
-        """As a broker decides it: a window inside out or touching neither end is not overlapped."""
+        """Whether a broker reads the file for a time window: one with an end in the file, or one that contains it."""
         holds_begin = self.begin_timestamp <= begin <= self.end_timestamp
         holds_end = self.begin_timestamp <= end <= self.end_timestamp
         return holds_begin or holds_end or (begin < self.begin_timestamp and end > self.end_timestamp)
@@ -131,7 +131,7 @@ def _files_and_items(
 
 
 def _messages_that_matter(entries: DataFrame, hash_of_key: int, items_in_a_file: int) -> list[Indexed]:
-    """Messages with the hash, and those with a file's first or last item, in the log's order.
+    """Messages with the hash, and those with the first or last item of a file, in the log's order.
 
     Items are counted per segment first, so that only segments with a hit or a border are numbered row by row.
     """
@@ -210,7 +210,7 @@ def _items(at: Snapshot, message: Indexed, hash_of_key: int, items_in_a_file: in
 
 
 def _entries(at: Snapshot) -> DataFrame:
-    """The index, and the entries it will have of the appends it has not followed."""
+    """The index entries, also those of appends that dispatch has not followed yet."""
     columns = ("segment", "physical_offset", "key_hash", "store_timestamp")
     entries = at.read(MESSAGE_INDEX).select(*columns)
     followed = behind(at, MESSAGE_INDEX)

@@ -1,4 +1,4 @@
-"""Consumers: what each member of a group has read, and what it waits at."""
+"""Consumers: what each client of a group has read, and the message that a queue of it waits at."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,7 +12,7 @@ from schemas import CONSUMER_OFFSETS, IN_FLIGHT, SUBSCRIPTIONS
 
 
 def consumer_status(at: Snapshot, group: str) -> DataFrame:
-    """A row a queue and member of a group: what it selects, how far it is, and the message an orderly queue waits at.
+    """A row a queue and client of a group: its filter, its offset, and the message that an orderly queue waits at.
 
     gives `group`, `client_id` ('' for the group as a whole), `topic`, `queue_id`, `expression_type`, `expression`,
           `next_offset`, `max_offset`, `lag`, `generation` (raised by each reset), `committed_time`; of an orderly queue

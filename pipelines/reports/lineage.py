@@ -1,4 +1,4 @@
-"""All copies of a message: parked, delivered, retried, put back, dead."""
+"""All copies of a message: parked, delivered, retried, put back by a transaction check, dead."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,7 +11,7 @@ from pipelines.views.read import read_view
 def copies_of(at: Snapshot, messages: DataFrame) -> Answer:
     """Every row that shares its origin with one of `messages` (of the view messages), in the log's order.
 
-    Rows of an imported broker have no lineage: of those a message's copies are the rows it was found by.
+    Rows of an imported broker have no lineage: the copies of such a message are the rows that were found.
     """
     origin = F.coalesce("origin_offset", "physical_offset")
     # The rows of one id or key: a few, or one for each copy of one message.

@@ -1,7 +1,7 @@
-"""Messages by id, by key and by place.
+"""Messages by id, by key and by offset.
 
-What is asked by id or key is looked for in the index and in the appends the index has not followed, so that a
-message is found as soon as it is in the log. Places in a queue are what dispatch has seen.
+Ids and keys are looked up in the index and in the appends that the index has not followed, so that a message is found as
+soon as it is in the log. Offsets of a queue are found once dispatch has followed them.
 """
 
 from collections.abc import Collection
@@ -22,7 +22,7 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
 from schemas import MESSAGE_INDEX
 
-# Up to this many places are named one by one, so that Delta and Parquet open only the pages they lie on; more
+# Up to this many offsets are listed in the condition, so that Delta and Parquet open only the pages that hold them; more
 # are joined.
 PLACES_NAMED = 500
 # Parquet takes an IN of more values than this for a range.
@@ -30,14 +30,14 @@ VALUES_OF_AN_IN = 10
 
 
 def message_by_id(at: Snapshot, message_id: str) -> Answer:
-    """The row an id names: the store's own id, which holds the offset, else the producer's unique key.
+    """The row of an id: the store's own id, which holds the offset, else the producer's unique key.
 
-    The two look alike, and a consumer is shown the unique key where there is one (docs/rocketmq/store.md 2).
+    The two look alike, and a consumer gets the unique key where there is one (docs/rocketmq/store.md 2).
     """
     text = message_id.strip().upper()
     if not is_message_id(message_id):
         raise BadInput(
-            f"{message_id!r} is no message id: expected 32 hex digits (56 of an IPv6 store); "
+            f"{message_id!r} is not a valid message id: expected 32 hex digits (56 of an IPv6 store); "
             "other unique keys are found with by-unique-key"
         )
     found = messages_at_offset(at, offset_of_id(text)).where(F.col("message_id") == text)
@@ -47,7 +47,7 @@ def message_by_id(at: Snapshot, message_id: str) -> Answer:
 
 
 def messages_by_unique_key(at: Snapshot, unique_key: str, topic: str | None = None) -> Answer:
-    """Rows whose UNIQ_KEY is exactly the key, newest first; without a topic those of all topics."""
+    """Rows whose UNIQ_KEY is exactly the key, newest first; without a topic, of all topics."""
     if topic is not None:
         expect_topic(at, topic)
     found = rows_with_key(at, unique_key, topic).where(F.col("unique_key") == unique_key)
@@ -71,34 +71,34 @@ def messages_by_key(
 
 
 def message_at(at: Snapshot, topic: str, queue_id: int, queue_offset: int) -> Answer:
-    """The row at a place of a queue."""
+    """The row at an offset of a queue."""
     queue = read_queue(at, topic, queue_id)
     entry = queue.entries(at, queue_offset, queue_offset + 1)
     return Answer(messages_of(at, entry), complete=queue.is_up_to_date)
 
 
 def messages_at_offset(at: Snapshot, physical_offset: int) -> DataFrame:
-    """The row that starts at a place of the log; none where no record starts."""
+    """The row that starts at an offset of the log; none where no record starts."""
     return read_view(at, "messages").where(_is_at(at, [physical_offset]))
 
 
 def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
-    """Rows of the view messages with the key, seen by the index or waiting for it, in no order."""
+    """Rows of the view messages with the key, indexed or not yet, in no order."""
     followed = behind(at, MESSAGE_INDEX)
     messages = read_view(at, "messages")
-    # The index may still hold rows of a part of the log that was cut off: the key is looked at once more.
+    # The index may still hold rows of a part of the log that was cut off, so the key is compared here too.
     has_key = (F.col("unique_key") == key) | F.array_contains("keys", key)
     if topic is not None:
         has_key &= F.col("topic") == topic
     found = messages_of(at, index_entries(at, key, topic)).where(has_key)
     if followed is None:
         return found
-    # A rolled back half is not indexed either.
+    # `is_indexed` leaves out rolled back halves, as the index does.
     return found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed() & has_key))
 
 
 def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
-    """Where the index says rows with the key lie, each place once."""
+    """`segment` and `physical_offset` of the rows that the index has for the key, each once."""
     entries = followed_rows(at, MESSAGE_INDEX).where(F.col("key") == key)
     if topic is not None:
         entries = entries.where((F.col("topic") == topic) & (F.col("key_hash") == key_hash(topic, key)))
@@ -106,7 +106,7 @@ def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
 
 
 def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
-    """Rows of the view messages at `places`, as often as a place is named, in no order.
+    """Rows of the view messages at `places`, each as often as `places` lists it, in no order.
 
     places  (segment, physical_offset)
     """
@@ -118,7 +118,7 @@ def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
         if len(set(offsets)) == len(offsets):
             return found
         return found.join(places.select("physical_offset"), "physical_offset").select(*messages.columns)
-    # A broker's segments are a gigabyte: even a long log has few of them to name.
+    # A broker's segments have a gigabyte, so even a long log has few to list.
     segments = [row.segment for row in places.select("segment").distinct().collect()]
     wanted = F.broadcast(places.select("segment", "physical_offset"))
     in_segments = messages.where(F.col("segment").isin(segments))
@@ -126,7 +126,7 @@ def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
 
 
 def _is_at(at: Snapshot, offsets: Collection[int]) -> Column:
-    """Whether a row starts at one of these places, in words that files and row groups can be told apart by."""
+    """Whether a row starts at one of these offsets, as a condition by which files and row groups are skipped."""
     segment_bytes = at.store.settings.segment_bytes
     segments = sorted({offset - offset % segment_bytes for offset in offsets})
     in_order = sorted(set(offsets))

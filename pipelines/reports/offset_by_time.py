@@ -38,7 +38,7 @@ def messages_from_time(
     boundary: Boundary = "lower",
     limit: int | None = None,
 ) -> Answer:
-    """`offset` for the time, and the queue's rows from there on, no more than one beyond `limit`."""
+    """`offset` of the time, and the queue's rows from there on, at most one more than `limit`."""
     queue = read_queue(at, topic, queue_id)
     offset = offset_by_time(at, queue, timestamp, boundary)
     end = queue.max_offset if limit is None else min(offset + limit + 1, queue.max_offset)
@@ -47,8 +47,9 @@ def messages_from_time(
 
 
 def offset_by_time(at: Snapshot, queue: Queue, timestamp: int, boundary: Boundary) -> int:
-    """LOWER: the first message not older than the time; UPPER: the last one not newer; inside the queue's
-    bounds.
+    """The offset of the first message not older than the time (LOWER), or of the last one not newer (UPPER).
+
+    It is always inside the queue's bounds.
     """
     chosen, found = None, 0
     if queue.max_offset:
@@ -92,12 +93,12 @@ def queue_files(queue: Queue, units_in_a_file: int) -> QueueFiles:
 def choose_file(
     files: QueueFiles, times: Mapping[int, int], timestamp: int, boundary: Boundary
 ) -> QueueFile | None:
-    """The file to bisect: by the times of last entries (lower) or of first entries (upper).
+    """The file to bisect: chosen by the times of last entries (lower) or of first entries (upper).
 
-    times  of the entries at ends of files, by offset; one that is not there has UNKNOWN_TIME
+    times  store times of the first and last entries of files, by offset; a missing entry has UNKNOWN_TIME
     """
     is_lower = boundary == "lower"
-    # Where the deciding entry lies in its file; lower takes the last file when no other is reached.
+    # The position of the deciding entry in its file; lower takes the last file when no other qualifies.
     at = files.starts.step - 1 if is_lower else 0
     starts = files.starts[:-1] if is_lower else files.starts[::-1]
 
@@ -105,7 +106,7 @@ def choose_file(
         return time >= timestamp if is_lower else time <= timestamp
 
     chosen: Sequence[int] = starts
-    if not is_chosen(UNKNOWN_TIME):  # then no file without the entry is, however many there are
+    if not is_chosen(UNKNOWN_TIME):  # then no file without the entry is chosen, however many there are
         with_entry = sorted(place - at for place in times if place - at in starts)
         chosen = with_entry if is_lower else with_entry[::-1]
     found = next((start for start in chosen if is_chosen(times.get(start + at, UNKNOWN_TIME))), None)
@@ -116,7 +117,7 @@ def choose_file(
 
 @dataclass(frozen=True)
 class Units:
-    """The entries of one file, by offset from `low`; an offset without an entry points at 0 and has no time."""
+    """The entries of one file, by offset from `low`; an offset without an entry has physical offset 0 and no time."""
 
     low: int
     physical_offsets: Sequence[int]
@@ -167,7 +168,7 @@ def _end_of_run(units: Units, place: int, floor: int, ceiling: int, is_lower: bo
 
 
 def _times_at_ends(at: Snapshot, queue: Queue, files: QueueFiles) -> dict[int, int]:
-    """Store times of the first and last entries of the files, by place."""
+    """Store times of the first and last entries of the files, by queue offset."""
     if len(files.starts) == 1:
         # Lower takes the last file anyway; upper takes it unless its first message is newer.
         ends = queue.entries(at, files[0].first_offset, files[0].first_offset + 1)
@@ -181,7 +182,7 @@ def _times_at_ends(at: Snapshot, queue: Queue, files: QueueFiles) -> dict[int, i
 
 
 def _units(at: Snapshot, queue: Queue, file: QueueFile) -> Units:
-    """The entries of one file; 300,000 by default, two numbers each."""
+    """The entries of one file: 300,000 by default, two numbers each."""
     places = file.end_offset - file.first_offset
     physical_offsets, times = [0] * places, [UNKNOWN_TIME] * places
     entries = queue.entries(at, file.first_offset, file.end_offset).toArrow().to_pydict()

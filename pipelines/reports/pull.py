@@ -15,13 +15,12 @@ DEFAULT_MESSAGES = 32
 
 
 def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int) -> Answer:
-    """Up to `max_messages` rows of the queue from `offset` on; `pull_status` and `next_offset` as a broker's.
+    """At most `max_messages` rows of the queue from `offset` on; `pull_status` and `next_offset` as a broker's.
 
-    A broker also ends a page where a queue file ends and by bytes; here a page is as long as it was asked to
-    be.
+    A broker also ends a page at the end of a queue file and after some bytes; here only `max_messages` limits it.
     """
     if max_messages < 1:
-        raise BadInput(f"--max is {max_messages}; a pull asks for at least 1 message")
+        raise BadInput(f"--max is {max_messages}; expected at least 1")
     queue = read_queue(at, topic, queue_id)
     outside = status_outside(queue, offset)
     if outside is not None:
@@ -37,7 +36,7 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
     if page.last is None:
         units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         next_file = offset + units_in_a_file - offset % units_in_a_file
-        # An inner batch takes several offsets and has an entry at the first: what follows it is not passed over.
+        # An inner batch takes several offsets and has an entry at the first alone: the next entry must not be skipped.
         following = queue.entries(at, end).agg(F.min("queue_offset").alias("first")).first()
         assert following is not None
         next_offset = min(next_file, queue.max_offset) if following["first"] is None else following["first"]
@@ -46,7 +45,7 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
 
 
 def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
-    """Status and next offset where the offset is not one of the queue's, decided in a broker's order.
+    """Status and next offset for an offset outside the queue's bounds, checked in a broker's order; None inside.
 
     >>> queue = Queue("t", 0, min_offset=10, max_offset=20, log_start=0, is_up_to_date=True)
     >>> [status_outside(queue, offset) for offset in (9, 10, 20, 21)]

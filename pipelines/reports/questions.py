@@ -1,4 +1,4 @@
-"""The questions that `query` answers: the options each needs, and the function that answers it."""
+"""The kinds of queries of the job `query`: the options each needs, and the function that answers it."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -29,7 +29,7 @@ from pipelines.views.read import read_view
 
 
 class Kind(StrEnum):
-    """The kinds of questions."""
+    """The kinds of queries."""
 
     by_id = "by-id"
     by_key = "by-key"
@@ -47,14 +47,14 @@ ABOUT_QUEUES = (Kind.topic_status, Kind.consumer_progress, Kind.consumer_status)
 
 
 class BoundaryOption(StrEnum):
-    """Which neighbour of a time is meant."""
+    """Which message next to a time: the first not older or the last not newer."""
 
     first_not_older = "lower"
     last_not_newer = "upper"
 
 
 class Question:
-    """The options of a question; a missing one is named in a sentence when it is needed."""
+    """A query with its options; each is an attribute, None where it was not given."""
 
     def __init__(self, kind: Kind, **given: Any) -> None:
         self.kind = kind
@@ -64,7 +64,7 @@ class Question:
         return self._given[name]
 
     def expect_its_own_options(self) -> None:
-        """Raises BadInput for an option that the question does not take."""
+        """Raises BadInput for an option that this kind of query does not take."""
         _, options = _QUESTIONS[self.kind]
         self._expect_only("limit", *options)
 
@@ -74,6 +74,7 @@ class Question:
         return answer(at, self)
 
     def need(self, *names: str) -> list[Any]:
+        """The values of these options. Raises BadInput for those that are missing."""
         missing = [f"--{name.replace('_', '-')}" for name in names if self._given[name] is None]
         if missing:
             raise BadInput(f"query {self.kind} needs {' and '.join(missing)}")
@@ -127,7 +128,7 @@ def _pull(at: Snapshot, question: Question) -> Answer:
 
 
 def _of_queues(at: Snapshot, question: Question, view: str) -> tuple[DataFrame, bool]:
-    """A view of queues, now or then, and whether dispatch had followed the whole log."""
+    """A view of queues, now or at --as-of, and whether dispatch had followed the whole log."""
     if question.as_of is None:
         return read_view(at, view), is_up_to_date(at)
     return read_view(question.as_of, view), was_up_to_date(question.as_of)

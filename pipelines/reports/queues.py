@@ -19,9 +19,9 @@ from schemas import COMMITLOG, CONSUME_QUEUE, Table
 
 @dataclass(frozen=True)
 class Queue:
-    """One queue, bounds half-open: messages min_offset up to, not including, max_offset.
+    """One queue: messages [min_offset, max_offset).
 
-    log_start        where the log begins: entries below point at expired rows
+    log_start        where the log begins, in bytes: entries with a lower offset point at expired rows
     is_up_to_date    whether dispatch has followed the whole log
     """
 
@@ -33,7 +33,7 @@ class Queue:
     is_up_to_date: bool
 
     def entries(self, at: Snapshot, from_offset: int, to_offset: int | None = None) -> DataFrame:
-        """Entries of the consume queue in [from_offset, to_offset), slim and in no order."""
+        """Entries of the consume queue in [from_offset, to_offset), in no order."""
         entries = followed_rows(at, CONSUME_QUEUE).where(
             (F.col("topic") == self.topic)
             & (F.col("queue_id") == self.queue_id)
@@ -53,7 +53,7 @@ def read_queue(at: Snapshot, topic: str, queue_id: int) -> Queue:
 def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple[str, int], Queue]:
     """The bounds of some queues; those that have never had a message are empty.
 
-    Raises StoreError where the consume queue has lost its entries: queues would seem to end where they begin.
+    Raises StoreError where the consume queue has lost its entries: without this check all queues would look empty.
     """
     expect_intact(at, CONSUME_QUEUE)
     head = head_as_found(at)
@@ -61,8 +61,10 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
     ends = {queue: head.next_of(*queue) for queue in queues}
     if followed is not None:
         # A queue ends, for now, at its first message that dispatch has not followed.
-        is_asked = F.col("topic").isin(*sorted({topic for topic, _ in queues}))
-        waiting = at.read(COMMITLOG).where((F.col("append_seq") > followed) & is_asked & has_queue_entry())
+        is_of_topics = F.col("topic").isin(*sorted({topic for topic, _ in queues}))
+        waiting = at.read(COMMITLOG).where(
+            (F.col("append_seq") > followed) & is_of_topics & has_queue_entry()
+        )
         # A row a queue.
         for row in waiting.groupBy("topic", "queue_id").agg(F.min("queue_offset").alias("first")).collect():
             ends[row.topic, row.queue_id] = row["first"]
@@ -77,7 +79,7 @@ def read_queues(at: Snapshot, queues: Collection[tuple[str, int]]) -> dict[tuple
 
 
 def behind(at: Snapshot, follower: Table) -> int | None:
-    """The append a derived table has followed where the log has later ones; None when it has followed all."""
+    """The last append that a derived table has followed; None when it has followed all appends."""
     followed = covered(at, follower)
     return followed if followed < at.number(COMMITLOG) else None
 
@@ -88,7 +90,7 @@ def is_up_to_date(at: Snapshot) -> bool:
 
 
 def was_up_to_date(tables: Readable) -> bool:
-    """The same of a past time, by the rows."""
+    """Whether dispatch had followed the whole log in tables of a past version, judged by their rows."""
     last = tables.read(COMMITLOG).where(has_queue_entry()).agg(F.max("append_seq").alias("last"))
     followed = tables.read(CONSUME_QUEUE).agg(F.max("append_seq").alias("followed"))
     lags = last.crossJoin(followed).where(F.col("last") > F.coalesce("followed", F.lit(-1)))
@@ -96,7 +98,7 @@ def was_up_to_date(tables: Readable) -> bool:
 
 
 def expect_topic(at: Snapshot, topic: str, head: LogHead | None = None) -> None:
-    """Raises BadInput for a topic that is neither configured nor has ever had a message."""
+    """Raises BadInput for a topic that is not configured and has never had a message."""
     known = {*read_topics(at)}
     if topic in known:
         return

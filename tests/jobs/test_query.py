@@ -102,7 +102,7 @@ def test_a_table_is_for_reading_and_not_on_stdout(commitlake, golden_a):
         (("pull", "--topic", "PayTopic"), "query pull needs --queue-id and --offset"),
         (("by-key", "--key", "x"), "query by-key needs --topic"),
         (("by-key", "x", "--key", "x", "--topic", "PayTopic"), "the key is given twice"),
-        (("by-id", "7F00"), "'7F00' is no message id"),
+        (("by-id", "7F00"), "'7F00' is not a valid message id"),
         (("by-id", "--offset", "5", "7F00"), "query by-id does not take --offset"),
         (("by-offset", "--topic", "PayTopic", "--offset", "5"), "query by-offset needs --queue-id"),
         (("topic-status", "--topic", "Nope"), "no topic 'Nope' in this store"),

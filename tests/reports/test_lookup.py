@@ -45,7 +45,7 @@ def test_an_id_of_another_store_is_not_found(golden_a: Store):
 
 @pytest.mark.parametrize("text", ["", "7F00", "not an id at all, but of 32 bytes"])
 def test_what_is_no_id_is_refused(golden_a: Store, text: str):
-    with pytest.raises(BadInput, match="is no message id"):
+    with pytest.raises(BadInput, match="is not a valid message id"):
         message_by_id(golden_a.snapshot(), text)
 
 

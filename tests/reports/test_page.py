@@ -52,7 +52,7 @@ def test_what_a_person_should_look_at_comes_first(full):
     told = Read(full).text
     assert "Needs attention 3 messages not dispatched yet: run dispatch." in told
     assert "2 delayed messages overdue, by up to 2 min: run deliver." in told
-    assert "3 dead letters not taken up again" in told
+    assert "3 dead letters not redriven" in told
     assert "1 transaction pending for more than a day" in told
     assert "The last run of deliver failed" in told
     assert "1 expectation not met at the newest check." in told

@@ -1,4 +1,4 @@
-"""The page's questions: queries over tables and views, run as `commitlake sql` runs them, and shown with their answers."""
+"""The page's queries over tables and views: run as `commitlake sql` runs them, and shown with their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +19,8 @@ AT_ONCE = 4
 class Question:
     """One query of the page.
 
-    name  the page's name for it, an anchor in the page
-    sql   exactly what is run; one that does not group rows into a handful ends in a LIMIT
+    name  its name in the page, an anchor
+    sql   exactly the SQL that is run; it returns one row or few, or ends in a LIMIT
     """
 
     name: str
@@ -29,7 +29,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Found:
-    """A question and its rows: aggregates, at most LIMIT of them."""
+    """A query and its rows: aggregates, at most LIMIT of them."""
 
     question: Question
     rows: Sequence[Mapping[str, Any]]
@@ -48,16 +48,16 @@ class Found:
 
 
 def question(name: str, sql: str) -> Question:
-    """A question from SQL as it is indented in code."""
+    """A query from SQL with the indentation of the code around it."""
     return Question(name, cleandoc(sql))
 
 
 def ask(at: Snapshot, questions: Iterable[Question]) -> dict[str, Found]:
-    """The answers by the questions' names; all are about the same version of every table."""
+    """The rows of the queries, by their names; all are of the same version of every table."""
     session = QuerySession(at.store.spark, at)
     frames = {asked: session.rows(asked.sql) for asked in questions}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Aggregates, bounded by the question.
+        # Aggregates, bounded by the query.
         rows = pool.map(
             lambda frame: [row.asDict(recursive=True) for row in frame.collect()], frames.values()
         )

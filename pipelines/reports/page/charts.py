@@ -9,11 +9,11 @@ from pipelines.reports.page.words import moment
 
 Rows = Sequence[Mapping[str, Any]]
 
-# So few buckets are drawn narrow on the left and not as one block.
+# A chart has room for at least this many buckets: fewer are narrow bars on the left and not one block.
 LEAST_BUCKETS = 30
 BARS_SHOWN = 10
 HEIGHT = 180
-# The page's own, by name: the library measures labels with it.
+# The font of the page, by name: the library measures labels with it.
 FONT = "system-ui, sans-serif"
 
 MUTED, LINE, ACCENT, SECOND, BAD = (
@@ -24,7 +24,7 @@ MUTED, LINE, ACCENT, SECOND, BAD = (
     "var(--bad)",
 )
 
-# Hours of the day as numbers, in UTC as all times of the page.
+# Hours of the day as numbers, in UTC as all times on the page.
 TIME_AXIS = alt.Axis(
     tickCount=6,
     labelOverlap=True,
@@ -34,7 +34,7 @@ TIME_AXIS = alt.Axis(
     },
 )  # fmt: skip
 
-# What every chart looks like; given to the browser once.
+# The look of every chart; sent to the browser once.
 CONFIG = {
     "background": "transparent",
     "font": FONT,
@@ -53,7 +53,7 @@ CONFIG = {
 
 
 def over_time(rows: Rows, value: str, label: str, bucket_ms: int) -> dict[str, Any]:
-    """Bars over time: `start_ms` and a value a bucket; a bucket without a row is a gap, which is a zero."""
+    """Bars over time, from rows with `start_ms` and a value for each bucket; a bucket without a row is a gap, a zero."""
     values = [_bucket(row["start_ms"], bucket_ms, value, row[value]) for row in rows]
     first = values[0]["start"]
     if values[-1]["end"] < first + LEAST_BUCKETS * bucket_ms:
@@ -170,5 +170,5 @@ def _spec(chart: Any, height: int) -> dict[str, Any]:
     fitted = chart.properties(
         width="container", height=height, autosize=alt.AutoSizeParams(type="fit", contains="padding")
     )
-    # The page has its own configuration; Altair's would come on top.
+    # The page has its own configuration; Altair's would be added to it.
     return {name: value for name, value in fitted.to_dict().items() if name != "config"}

@@ -1,4 +1,4 @@
-"""What failed: messages a group could not take, and input that was not taken."""
+"""What failed: messages that a group's listener failed on, and rejected input."""
 
 from collections.abc import Mapping
 
@@ -73,12 +73,16 @@ def failures(found: Mapping[str, Found], now_ms: int) -> Section:
         plural(dead.total("dead_letters"), "dead letter"),
         f"{plural(rejected.total('rows'), 'row')} of input rejected",
     ]
-    worries = [f"{plural(left, 'dead letter')} not taken up again: look, mend, then redrive."] if left else []
+    worries = (
+        [f"{plural(left, 'dead letter')} not redriven: read them, fix the cause, then redrive."]
+        if left
+        else []
+    )
     tables = []
     if dead.rows:
         counts = (
             Column("dead_letters", "Dead letters", "count"),
-            Column("redriven", "Taken up again", "count"),
+            Column("redriven", "Redriven", "count"),
         )
         tables.append(_by_group("Dead letters", dead, *counts))
     if retries.rows:
@@ -87,7 +91,7 @@ def failures(found: Mapping[str, Found], now_ms: int) -> Section:
     if reasons.rows:
         tables.append(
             table(
-                "What listeners said",
+                "Listeners' errors",
                 reasons,
                 Column("group", "Group"),
                 Column("error", "Error"),

@@ -8,7 +8,7 @@ from pipelines.reports.page.parts import Chart, Section, Tile
 from pipelines.reports.page.words import count, duration, moment, plural, size
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_TOPIC
 
-# This question comes first: the width of a bucket follows from its answer.
+# This query runs first: the width of a bucket follows from its result.
 LOG = question(
     "log",
     """
@@ -33,7 +33,7 @@ HEAD = question(
     """,
 )
 
-# Every row that enters its queue has an entry there: dispatch has come as far as its entries say.
+# Every row of a queue has an entry there, so the newest entry shows how far dispatch has come.
 UNSEEN = question(
     "unseen",
     """
@@ -66,7 +66,7 @@ MOST_BUCKETS = 180
 
 
 def bucket_ms(range_ms: int) -> int:
-    """A width a person counts in, so that a range has at most MOST_BUCKETS of them.
+    """The smallest round width of a bucket (ms) that divides a range of times into at most MOST_BUCKETS.
 
     >>> bucket_ms(0), bucket_ms(3_600_000), bucket_ms(400 * 30 * 86_400_000) // 86_400_000
     (1000, 30000, 90)
@@ -79,7 +79,7 @@ def bucket_ms(range_ms: int) -> int:
 
 
 def throughput(log: Found) -> Question:
-    """Messages and bytes a bucket; the log's range of times decides the width."""
+    """The query for messages and bytes a bucket; its width follows from the log's range of times."""
     width = _bucket_of(log)
     return question(
         "throughput",
@@ -108,7 +108,9 @@ def glance(found: Mapping[str, Found], now_ms: int) -> Section:
         Tile("Messages", count(log["messages"]), "rows of the log", "log"),
         Tile("Size", size(log["bytes"] or 0), "as RocketMQ stores them", "log"),
         Tile("Segments", count(log["segments"]), "of the log, with messages", "log"),
-        Tile("Head", count(found["head"].first["next_offset"] or 0), "byte the log goes on from", "head"),
+        Tile(
+            "Head", count(found["head"].first["next_offset"] or 0), "the next byte offset of the log", "head"
+        ),
         Tile(
             "Topics", count(names["topics"]), f"{count(names['topics_with_messages'])} with messages", "names"
         ),

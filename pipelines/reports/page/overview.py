@@ -1,4 +1,4 @@
-"""The page about a store: its questions, the order of its sections, and what a person should read first."""
+"""The page about a store: its queries, the order of its sections, and what a person should read first."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from schemas import TABLES
 
 @dataclass(frozen=True)
 class Worry:
-    """Something a person should act on, and the section with more about it."""
+    """Something that a person should act on, and the section with more about it."""
 
     text: str
     anchor: str
@@ -24,7 +24,7 @@ class Overview:
     """The content of the page.
 
     store   where the store is
-    now_ms  the moment ages and due times are counted from, epoch milliseconds
+    now_ms  the moment from which ages and due times are counted, epoch milliseconds
     """
 
     store: str
@@ -53,7 +53,7 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
 
 
 def sections(found: Mapping[str, Found], now_ms: int) -> list[Section]:
-    """The page's sections in the order a person reads them, from the answers to all questions."""
+    """The page's sections in the order in which a person reads them, from the rows of all queries."""
     told = [
         log.glance(found, now_ms),
         log.growth(found),

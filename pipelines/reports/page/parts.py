@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from pipelines.reports.page.ask import ROWS_SHOWN, Found, Question
 
-# How a column's values are written: words.py has the forms of numbers.
+# How the values of a column are written; words.py formats numbers.
 Kind = Literal["text", "count", "size", "moment", "seconds", "code", "lines"]
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One number with its name; `question` is where it comes from."""
+    """One number with its name; `question` names its query."""
 
     label: str
     value: str
@@ -22,7 +22,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Chart:
-    """A Vega-Lite chart; `says` is its text for readers who do not see it."""
+    """A Vega-Lite chart; `says` is its text for readers who cannot see it."""
 
     title: str
     spec: Mapping[str, Any]
@@ -39,7 +39,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows to sort and filter; `note` is about those that were cut."""
+    """Rows to sort and filter; `note` is about those that were cut off."""
 
     title: str
     columns: Sequence[Column]
@@ -52,7 +52,7 @@ class Table:
 class Section:
     """One part of the page.
 
-    lead       its sentence; where there is nothing to show, the section is only this
+    lead       its sentence; a section with nothing to show consists only of this
     worries    what a person should act on, for the top of the page
     questions  the SQL its numbers come from
     """
@@ -68,6 +68,6 @@ class Section:
 
 
 def table(title: str, found: Found, *columns: Column) -> Table:
-    """The rows of an answer, with a note about those that are left out."""
+    """The table of a query's rows, with a note about those that are left out."""
     note = f"Only the first {ROWS_SHOWN}; the SQL without its LIMIT has them all." if found.was_cut else ""
     return Table(title, columns, found.rows, found.question.name, note)

@@ -1,4 +1,4 @@
-"""Topics with their queues, and how far behind each group is."""
+"""Topics with their queues, and the lag of each group."""
 
 from collections.abc import Mapping
 
@@ -79,7 +79,7 @@ def groups(found: Mapping[str, Found], now_ms: int) -> Section:
     lead = (
         f"{plural(lag, 'message')} to read, most of them for group {behind[0]['group']} of {behind[0]['topic']}."
         if behind
-        else "Every group has read everything it reads."
+        else "Every group has read all messages of its topics."
     )
     titles = {"group": "group", "topic": "topic", "lag": "to read"}
     chart = Chart("Messages still to read", by_name(behind, "reader", "lag", "messages", titles), "lag", lead)

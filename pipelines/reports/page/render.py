@@ -21,7 +21,7 @@ DRAW = "window.vegaEmbed = vegaEmbed;"
 def render(told: Overview, version: str | None = None) -> str:
     """The page's HTML.
 
-    version  of a page that is served and loads itself again when the server has another; None for a file
+    version  of a served page, which loads itself again when the server has another version; None for a file
     """
     return _template().render(
         overview=told,
@@ -35,7 +35,7 @@ def render(told: Overview, version: str | None = None) -> str:
 
 @cache
 def libraries() -> dict[str, str]:
-    """The JavaScript and CSS the page works with, compressed, by the ids the page knows them by."""
+    """The JavaScript and CSS of the page, compressed, by their ids in the page."""
     return {
         "packed-charts": _packed(vl_convert.javascript_bundle(DRAW, vl_version=_vega_lite_version())),
         "packed-tables": _packed(read_package_file("html/dt_bundle.js")),
@@ -44,7 +44,7 @@ def libraries() -> dict[str, str]:
 
 
 def _vega_lite_version() -> str:
-    """The version of the charts' language that Altair writes, v6.4.1, as vl-convert names it, 6.4."""
+    """The version of Vega-Lite that Altair writes (v6.4.1), by vl-convert's name for it (6.4)."""
     return ".".join(altair.SCHEMA_VERSION.lstrip("v").split(".")[:2])
 
 

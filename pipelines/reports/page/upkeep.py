@@ -1,4 +1,4 @@
-"""What looks after the store: checks of its promises, runs of jobs, settings."""
+"""The upkeep of the store: checks of its promises, runs of jobs, settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from pipelines.reports.page.parts import Chart, Column, Section, Table, table
 from pipelines.reports.page.words import count, moment, plural
 from pipelines.rocketmq.settings import SETTINGS, Settings
 
-# The beginning of a long text is enough to know what it is about.
+# Characters of a complaint and complaints of an expectation that are shown: enough to know what is wrong.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5
 
 NEWEST_VALIDATION = question(
@@ -138,7 +138,7 @@ def settings(found: Mapping[str, Found], now_ms: int) -> Section:
         if setting.acts and given[name] != setting.default
     ]
     rows += [
-        {"name": name, "value": given.given[name], "default": "", "meaning": "kept, without effect here"}
+        {"name": name, "value": given.given[name], "default": "", "meaning": "kept, but without effect here"}
         for name in given.without_effect
     ]
     if not rows:

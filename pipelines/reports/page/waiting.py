@@ -1,4 +1,4 @@
-"""What waits: for its time, or for a decision."""
+"""Messages that wait: for their time, or for the end of a transaction."""
 
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +21,7 @@ OLDER = "older"
 
 
 def questions(now_ms: int) -> list[Question]:
-    """All of them are about the same moment."""
+    """The queries of both sections, all as of the same moment."""
     due = _steps([(name, f"due_ms <= {now_ms + most}") for name, most in ((OVERDUE, 0), *HORIZONS)], LATER)
     age = _steps([(name, f"born_timestamp >= {now_ms - most}") for name, most in AGES], OLDER)
     return [
@@ -118,7 +118,7 @@ def transactions(found: Mapping[str, Found], now_ms: int) -> Section:
         Column("producer_group", "Producer group"),
         Column("topic", "Topic"),
         Column("messages", "Half messages", "count"),
-        Column("most_questions", "Questions asked, at most", "count"),
+        Column("most_questions", "Checks, at most", "count"),
         Column("oldest_ms", "Oldest, UTC", "moment"),
     )
     old = sum(row["messages"] for row in halves.rows if row["age"] == OLDER)

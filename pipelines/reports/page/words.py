@@ -1,10 +1,10 @@
-"""Numbers and times as a person reads them."""
+"""Numbers and times as text for a person."""
 
 from datetime import UTC, datetime
 
 from rich.filesize import decimal
 
-# The largest that fits is named, and only that: "3 h", not "3 h 12 min".
+# A duration has only its largest unit: "3 h", not "3 h 12 min".
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 
 
