@@ -1,4 +1,4 @@
-"""Ask producers about half messages that have waited too long, and give up on those that have been asked often enough."""
+"""Check half messages that have waited too long with their producers, and give up on those checked often enough."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,12 +21,14 @@ from schemas import COMMITLOG
 
 Checker = Annotated[
     str | None,
-    typer.Option(metavar="MODULE:NAME", help="def check(message) -> TransactionState, asked once a message."),
+    typer.Option(
+        metavar="MODULE:NAME", help="def check(message) -> TransactionState, called once a message."
+    ),
 ]
 Outcomes = Annotated[
     str | None,
     typer.Option(
-        metavar="PATH", help="Answers instead: unique_key, transaction_id or message_id, and state."
+        metavar="PATH", help="A file of states instead: unique_key, transaction_id or message_id, and state."
     ),
 ]
 
@@ -36,14 +38,19 @@ StatesOf = Callable[[DataFrame], DataFrame]
 
 @job
 def check_transactions(run: Run, checker: Checker = None, outcomes: Outcomes = None) -> dict[str, Any]:
-    """Ask about unsettled half messages and give up on old ones."""
+    """Check unsettled half messages with their producers, and give up on old ones."""
     return check_halves(run, who_is_asked(run, checker, outcomes))
 
 
 def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesOf:
-    """What returns the states of halves. Raises BadInput unless one of the two is given, and for one that cannot be used."""
+    """A function that returns the states of halves.
+
+    Raises BadInput unless exactly one of the two is given, and for one that cannot be used.
+    """
     if (checker is None) == (outcomes is None):
-        raise BadInput("give either --checker MODULE:NAME or --outcomes PATH: who is to be asked?")
+        raise BadInput(
+            "give either --checker MODULE:NAME or --outcomes PATH, from which the states are taken"
+        )
     if outcomes is not None:
         return partial(states_by_outcomes, outcomes=read_outcomes(run.spark, outcomes))
     check = load_function("--checker", checker or "")
@@ -62,14 +69,14 @@ def check_halves(run: Run, states_of: StatesOf) -> dict[str, Any]:
         asked = (
             run.store.snapshot()
             .read(COMMITLOG)
-            # A run that goes round asks about what this round has put back, not an earlier one.
+            # A run of several rounds checks only what this round has put back.
             .where(
                 (F.col("append_seq") > last_append)
                 & (F.col("append_id") == run.run_id)
                 & (F.col("purpose") == CHECK)
             )
         )
-        # A number and a word a half.
+        # A number and a word a half come to the driver.
         ended = end_by_states(run, states_of(asked).toArrow(), from_check=True)
     return {
         "checked": checked,

@@ -23,7 +23,7 @@ def consume(
     topic: Annotated[
         str | None, typer.Option(help="What to read; else all the group has subscribed.")
     ] = None,
-    filter_type: Annotated[str | None, typer.Option(help="TAG, SQL92 or CLASS; TAG unless said.")] = None,
+    filter_type: Annotated[str | None, typer.Option(help="TAG, SQL92 or CLASS; default TAG.")] = None,
     filter_: Annotated[
         str | None,
         typer.Option("--filter", help="Which messages; else what the group has subscribed, else all."),
@@ -58,22 +58,22 @@ def consume(
     timestamp: Annotated[
         int | None, typer.Option(metavar="MS", help="--from timestamp: stored then or later.")
     ] = None,
-    max_messages: Annotated[int | None, typer.Option(min=1, help="Hand over at most so many.")] = None,
+    max_messages: Annotated[int | None, typer.Option(min=1, help="Hand over at most N messages.")] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="Hand over messages of at most so many bytes, one at least.")
+        int | None, typer.Option(min=1, help="Hand over messages of at most N bytes, one at least.")
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Begin no further page after so long.")
+        float | None, typer.Option(min=0, help="Begin no further page after N seconds.")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="More than 1: the listener takes lists.")] = 1,
     orderly: Annotated[
         bool, typer.Option("--orderly", help="Each queue in order; a failure makes it wait and come again.")
     ] = False,
     consume_timeout: Annotated[
-        float, typer.Option(metavar="MINUTES", min=0, help="One call may take so long; then it has failed.")
+        float, typer.Option(metavar="MINUTES", min=0, help="A call that takes longer has failed.")
     ] = 15.0,
     max_reconsume_times: Annotated[
-        int | None, typer.Option(min=0, help="Then a dead letter; else as the group is configured.")
+        int | None, typer.Option(min=0, help="Failures until a dead letter; else as the group is configured.")
     ] = None,
     hook: Annotated[
         str | None,
@@ -86,7 +86,7 @@ def consume(
         typer.Option(metavar="FILE", help="broadcasting: the client's own offsets, RocketMQ's JSON."),
     ] = None,
     read_from: Annotated[
-        ReadFrom, typer.Option(help="memory: begin where --from says, whatever is recorded.")
+        ReadFrom, typer.Option(help="memory: begin at --from, whatever is recorded.")
     ] = ReadFrom.both,
     trace: Annotated[
         bool, typer.Option("--trace", help="Put a message about each call into RMQ_SYS_TRACE_TOPIC.")

@@ -35,7 +35,7 @@ def create_store(
     else:
         make_store(store, settings.given)
     run.store = store
-    # Asked also of a store just made: another run may have made it at the same time with other settings.
+    # Checked also after making the store: another run may have made it at the same time with other settings.
     differences = store.settings.differences(settings)
     if differences:
         raise BadInput(

@@ -15,7 +15,7 @@ def deliver(run: Run) -> dict[str, Any]:
 
 
 def deliver_due(run: Run) -> dict[str, Any]:
-    """Deliver all that is due in the run's store; the counts of deliver."""
+    """The counts of deliver, from delivering all that is due in the run's store."""
     with run.progress("delivering", None) as advance:
         result = commit_in_parts(
             run.commit,

@@ -17,14 +17,16 @@ from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 @job
 def dispatch(
     run: Run,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Write the derived tables anew.")] = False,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="Rebuild the derived tables from the log.")
+    ] = False,
 ) -> dict[str, Any]:
     """Build the consume queues and the key index from the log."""
     return dispatch_store(run, rebuild)
 
 
 def dispatch_store(run: Run, rebuild: bool = False) -> dict[str, Any]:
-    """Bring the run's store up to the log's end; the counts of dispatch."""
+    """The counts of dispatch, from following the log of the run's store to its end."""
     try:
         committed = run.commit(lambda at: plan_dispatch(at, rebuild))
     except TableMissing:

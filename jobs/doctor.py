@@ -1,4 +1,4 @@
-"""Say what is wrong with this machine, its session or a store, and how to mend it."""
+"""Check this machine, its session and a store, and report how to fix what is wrong."""
 
 import json
 import os
@@ -33,15 +33,15 @@ def doctor(
     run: Run,
     output: Annotated[Output, typer.Option(help="Lines to read, or a JSON object a check.")] = Output.table,
 ) -> dict[str, Any]:
-    """Say what is wrong with this machine, its session or a store, and how to mend it."""
+    """Check this machine, its session and a store, and report how to fix what is wrong."""
     verdicts: Counter[Verdict] = Counter()
     for check in _checks(run):
         verdicts[check.verdict] += 1
-        _tell(run, check, output)
+        _print(run, check, output)
     if verdicts[Verdict.bad]:
         run.end_with(
             EXIT_FAILED,
-            f"{verdicts[Verdict.bad]} of {verdicts.total()} checks are bad; see above how to mend it",
+            f"{verdicts[Verdict.bad]} of {verdicts.total()} checks are bad; see above how to fix them",
         )
     return {
         "checked": verdicts.total(),
@@ -51,7 +51,7 @@ def doctor(
 
 
 def _checks(run: Run) -> Iterator[Check]:
-    """From the ground up: each part needs those before it, so a bad one may end the list."""
+    """The checks, from the machine up: each part needs those before it, so a bad one may end the list."""
     settings: Mapping[str, str] = {}
     try:
         settings = _session_settings()
@@ -64,7 +64,7 @@ def _checks(run: Run) -> Iterator[Check]:
         java_is_there = java_is_there and not (check.name == "java" and check.verdict == Verdict.bad)
         yield check
     if not java_is_there:
-        yield bad("session", "not tried: it needs Java, see above", "mend Java, then ask again")
+        yield bad("session", "not tried: it needs Java, see above", "fix Java, then run doctor again")
         return
     session = next(looked_at([("session", lambda: _session(run))]))
     yield session
@@ -80,7 +80,7 @@ def _checks(run: Run) -> Iterator[Check]:
 
 
 def _session_settings() -> Mapping[str, str]:
-    """Those of the file an embedded session is made from; under spark-submit they are given there."""
+    """The settings of the file that an embedded session is made from; empty under spark-submit, which has its own."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return {}
     return read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
@@ -96,7 +96,7 @@ def _session(run: Run) -> Check:
     )
 
 
-def _tell(run: Run, check: Check, output: Output) -> None:
+def _print(run: Run, check: Check, output: Output) -> None:
     if output == Output.json:
         print(json.dumps(asdict(check), ensure_ascii=False), flush=True)
     elif check.verdict == Verdict.bad or not run.quiet:

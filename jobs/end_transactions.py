@@ -1,4 +1,4 @@
-"""Commit or roll back half messages as their producers say."""
+"""Commit or roll back half messages by their producers' requests."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -33,12 +33,12 @@ def end_transactions(
 
 
 def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:
-    """End transactions as requests ask; the counts of end_transactions.
+    """The counts of end_transactions, from carrying out requests.
 
     requests  as pipelines/transaction/requests.py describes them
     """
     found = with_rows(run.store.snapshot(), requests)
-    # What is refused is found again by each part: the last one's count is the number.
+    # Each part finds all refused requests again, so only the count of the last one is right.
     result = commit_in_parts(
         run.commit,
         lambda at, _: plan_end(at, found, run.now_ms, run.run_id),
@@ -58,8 +58,8 @@ def end_by_states(run: Run, states: pa.Table, from_check: bool) -> dict[str, Any
 
 
 def run_local_transactions(run: Run, batch_id: str, execute: Callable[..., Any]) -> dict[str, Any]:
-    """Run the local transaction of each half a batch has put and nobody has ended, and end it by the state it returns."""
-    # A number and a word a half.
+    """Run the local transaction of each open half that a batch has put, and end it by the state it returns."""
+    # A number and a word a half come to the driver.
     open_halves = open_halves_of(run.store.snapshot(), batch_id)
     states = answers(open_halves, execute, run.store.settings["maxUnpackedBytes"]).toArrow()
     ended = end_by_states(run, states, from_check=False)

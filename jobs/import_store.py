@@ -1,4 +1,4 @@
-"""A RocketMQ store directory becomes a store, or what has been added to it since goes on in one."""
+"""Import a RocketMQ store directory into a store, or what has been added to the directory since the last import."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -33,11 +33,11 @@ BrokerConf = Annotated[
 
 @job
 def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
-    """Import a RocketMQ store directory; again, to follow it as it grows."""
+    """Import a RocketMQ store directory; run it again to follow the directory as it grows."""
     directory = BrokerDirectory(from_)
     conf = read_conf(broker_conf)
     settings = settings_of(directory, conf)
-    # Before the log: a broker that goes on must not be ahead of its rows.
+    # Read before the log: the offsets of a running broker must not be ahead of the imported rows.
     config = BrokerConfig.read(directory)
     log = BrokerLog.read(run.spark, directory, conf)
     tell_end(run, log)
@@ -59,7 +59,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     broker = BrokerStore(log, config)
     warn(run, offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))
-    # A commit a group, as a consumer's: the two may be at it at once.
+    # A commit a group, as a consumer makes it: the two may run at the same time.
     for group, offsets in groups_further_on(run.store.snapshot(), broker.consumer_offsets).items():
         run.commit(partial(plan_import_offsets, group=group, offsets=offsets, now_ms=run.now_ms))
     messages, segments = import_rows(run, broker)
@@ -75,7 +75,7 @@ def warn(run: Run, losses: Iterable[str]) -> None:
 
 
 def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
-    """Append until the log's end. Rows and segments with rows."""
+    """Append until the log's end; returns the numbers of rows and of segments with rows."""
     messages, segments, reached = 0, set[int](), None
     log = broker.log
     with run.progress("importing", log.end.offset - log.start_offset, "bytes") as advance:

@@ -16,7 +16,7 @@ from schemas import DERIVED, TABLES, Table
 def maintain(
     run: Run,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
 ) -> dict[str, Any]:
     """Compact small files and vacuum."""
@@ -35,7 +35,7 @@ def maintain(
 
 
 def _compact_derived(run: Run, table: Table, dry_run: bool) -> int:
-    """Merge the newest runs of a derived table; the files that were, or would be, merged."""
+    """Merge the newest sorted runs of a derived table; returns how many files were, or would be, merged."""
     if dry_run:
         return sum(each.files for each in mergeable(runs_of(run.store.snapshot(), table), fan_in=2))
     committed = run.commit(lambda at: plan_merge(at, table, fan_in=2))

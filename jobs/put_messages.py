@@ -25,7 +25,10 @@ ForceClock = Annotated[
     typer.Option("--force-clock", help="Put also where --now is far ahead of the log (clockAheadMaxSec)."),
 ]
 OnBad = Annotated[
-    str, typer.Option(help="reject: one bad row and nothing is put. quarantine: keep bad rows aside.")
+    str,
+    typer.Option(
+        help="reject: one bad row and nothing is put. quarantine: bad rows go to rejected_messages."
+    ),
 ]
 
 
@@ -40,10 +43,10 @@ def put_messages(
         str, typer.Option(help="round_robin, hash (of sharding_key), random or MODULE:NAME.")
     ] = "round_robin",
     compress_over: Annotated[
-        int | None, typer.Option(metavar="BYTES", min=1, help="Compress bodies of at least so many bytes.")
+        int | None, typer.Option(metavar="BYTES", min=1, help="Compress bodies of at least N bytes.")
     ] = None,
     compression: Annotated[
-        Codec, typer.Option(help="How --compress-over does it; a RocketMQ consumer reads all three.")
+        Codec, typer.Option(help="The codec of --compress-over; a RocketMQ consumer reads all three.")
     ] = Codec.zlib,
     split_batches: Annotated[
         bool, typer.Option("--split-batches", help="Cut a batch that is over maxMessageSize.")
@@ -51,7 +54,8 @@ def put_messages(
     local_transaction: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:NAME", help="Run this for each half message put, and end it by its answer."
+            metavar="MODULE:NAME",
+            help="Run this for each half message put, and end it by the state returned.",
         ),
     ] = None,
     hook: Annotated[
@@ -93,10 +97,10 @@ def put_messages(
 
 
 def expect_clock_near(run: Run) -> None:
-    """A clock fixed by hand must not be far ahead of the log, whose time never goes back.
+    """Raises BadInput where --now is far ahead of the log, whose time never goes back.
 
-    The machine's own clock is believed: a store may have been idle for a week. Other jobs take any clock, which is how
-    they are told what is due. Raises BadInput.
+    The machine's own clock is trusted: a store may have been idle for a week. Other jobs accept any --now: it decides what
+    is due.
     """
     now_ms, most_seconds = run.fixed_now_ms, run.store.settings["clockAheadMaxSec"]
     if now_ms is None or not most_seconds:
@@ -107,7 +111,7 @@ def expect_clock_near(run: Run) -> None:
         raise BadInput(
             f"--now is {now_ms}, {duration(ahead_ms)} ahead of the log's last message (stored at "
             f"{head.last_store_timestamp}); expected at most {most_seconds} seconds (clockAheadMaxSec), because the log's "
-            "time never goes back. Nothing was put; correct --now, or say --force-clock if it is right"
+            "time never goes back. Nothing was put; correct --now, or add --force-clock if it is right"
         )
 
 

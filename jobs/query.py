@@ -1,4 +1,4 @@
-"""Ask about messages, queues and groups: by id, key, place or time; pages, status, progress, copies."""
+"""Query messages, queues and groups: by id, key, offset or time; pages, status, progress, copies."""
 
 from typing import Annotated, Any
 
@@ -16,18 +16,18 @@ from pipelines.store.past import PastTables, epoch_ms
 @job
 def query(
     run: Run,
-    kind: Annotated[Kind, typer.Argument(help="What is asked.", show_default=False)],
+    kind: Annotated[Kind, typer.Argument(help="The kind of query.", show_default=False)],
     value: Annotated[
         str | None,
         typer.Argument(metavar="[ID|KEY]", help="The id or key, in place of --key.", show_default=False),
     ] = None,
-    topic: Annotated[str | None, typer.Option(help="Topic the question is about.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic of the query.")] = None,
     queue_id: Annotated[int | None, typer.Option(help="Queue of the topic.")] = None,
     offset: Annotated[
         int | None, typer.Option(help="Queue offset; by-offset without a topic: byte offset in the log.")
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max", help="pull: the page's length, 32 unless said.")
+        int | None, typer.Option("--max", help="pull: messages of the page; default 32.")
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", "--id", help="Message id, unique key or a word of KEYS.")
@@ -39,9 +39,10 @@ def query(
     ] = None,
     begin: Annotated[int | None, typer.Option(metavar="MS", help="by-key: stored then or later.")] = None,
     end: Annotated[int | None, typer.Option(metavar="MS", help="by-key: stored then or before.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Show no more rows than this.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Show at most N rows.")] = None,
     as_broker: Annotated[
-        bool, typer.Option("--as-broker", help="by-key: what a broker would answer, hash collisions and all.")
+        bool,
+        typer.Option("--as-broker", help="by-key: what a broker would return, hash collisions included."),
     ] = False,
     as_of: Annotated[
         str | None,
@@ -51,7 +52,7 @@ def query(
     ] = None,
     output: Annotated[Output, typer.Option(help="A table to read, or a JSON object a row.")] = Output.table,
 ) -> dict[str, Any]:
-    """Ask about messages, queues and groups: by id, key, place or time; pages, status, progress, copies."""
+    """Query messages, queues and groups: by id, key, offset or time; pages, status, progress, copies."""
     if value is not None and key is not None:
         raise BadInput(f"the key is given twice: {value!r} and --key {key!r}")
     for option, number in (("--limit", limit), ("--max", max_messages)):

@@ -25,16 +25,16 @@ def redrive(
     where: Annotated[str, typer.Option(metavar="SQL", help="Which rows of the view messages.")],
     to_topic: Annotated[str | None, typer.Option(help="Where to; else where each row came from.")] = None,
     redrive_id: Annotated[
-        str | None, typer.Option(help="A row goes once under this id; else one is made of what is asked.")
+        str | None, typer.Option(help="A row goes once under this id; else one is made from the options.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="At most N rows, the oldest that are not redriven yet.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
 ) -> dict[str, Any]:
-    """Dead letters or any rows back to a topic."""
+    """Put dead letters, or any rows of the log, back into a topic."""
     if redrive_id is not None and not re.fullmatch(r"[\w.:@/+-]{1,200}", redrive_id):
         raise BadInput(f"--redrive-id is {redrive_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
     name = redrive_id or id_of(where, to_topic)
@@ -76,7 +76,7 @@ def redrive(
 
 
 def _show(run: Run, rows: Any) -> None:
-    """What a dry run found: rows by topic, and the first of them."""
+    """Print what a dry run found: the rows by topic, and the first of them."""
     by_topic = rows.groupBy("topic", "target").agg(F.count("*").alias("rows")).orderBy("topic", "target")
     for each in by_topic.limit(50).collect():
         run.say(f"{each.rows:,} rows of {each.topic} would go to {each.target}")

@@ -1,4 +1,4 @@
-"""Write one HTML page about a store, or serve it and keep it new."""
+"""Write one HTML page about a store, or serve it and update it."""
 
 import os
 import time
@@ -23,12 +23,12 @@ def report(
         Path | None, typer.Option(metavar="FILE", help="The page, one file that needs no network.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the page on this machine and keep it new, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Serve the page on this machine and update it, until Ctrl-C.")
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="--watch: port; 0 takes a free one.")] = 0,
-    every: Annotated[float, typer.Option(min=1, help="--watch: seconds from one look to the next.")] = 30,
+    every: Annotated[float, typer.Option(min=1, help="--watch: seconds from one update to the next.")] = 30,
 ) -> dict[str, Any]:
-    """One HTML page about a store: messages, lag, delays, failures, runs."""
+    """Write one HTML page about a store: messages, lag, delays, failures, job runs."""
     if out is not None:
         _expect_place(out)
     if watch:
@@ -47,7 +47,7 @@ def _expect_place(out: Path) -> None:
 
 
 def write_whole(out: Path, page: str) -> int:
-    """Write the page so that who reads it sees the old one or the new one; its bytes."""
+    """Write the page atomically, so that readers see the old one or the new one; returns its size in bytes."""
     content = page.encode()
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -60,25 +60,25 @@ def write_whole(out: Path, page: str) -> int:
 
 
 def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any]:
-    """Serve the page until Ctrl-C; what a look fails on is said, and the page before it stays."""
+    """Serve the page until Ctrl-C; a failed update is reported, and the page before it stays."""
     counts = {"out": None if out is None else str(out), "bytes": 0, "pages": 0}
     try:
         with LivePage(port) as live:
             store, started = run.store, time.monotonic()
             while True:
-                # The job's clock goes on from where it was read.
+                # The job's clock, which --now may fix, plus the time since it was read.
                 now_ms = run.now_ms + int((time.monotonic() - started) * 1000)
                 try:
                     page = render(overview(store.snapshot(), now_ms), version=live.next_version)
                 except Exception as failure:
                     if live.shown == 0 or run.is_interruption(failure):
                         raise
-                    run.say(f"the page could not be made anew: {first_line(failure)}")
+                    run.say(f"the page could not be updated: {first_line(failure)}")
                 else:
                     live.show(page)
                     counts |= {"bytes": len(page.encode()), "pages": live.shown}
                     if live.shown == 1:
-                        run.say(f"serving {live.address} anew every {every:g} s; Ctrl-C ends it")
+                        run.say(f"serving {live.address} and updating it every {every:g} s; Ctrl-C ends it")
                     if out is not None:
                         write_whole(out, page)
                 time.sleep(every)

@@ -25,7 +25,8 @@ def reset_offsets(
     run: Run,
     group: Annotated[str, typer.Option(help="The consumer group.")],
     topic: Annotated[
-        str | None, typer.Option(help="Of this topic; --clone-from without it: of all the other has read.")
+        str | None,
+        typer.Option(help="Of this topic; --clone-from without it: of all topics of the other group."),
     ] = None,
     queue_id: Annotated[int | None, typer.Option(min=0, help="Of this queue; else of all.")] = None,
     to_timestamp: Annotated[
@@ -40,7 +41,7 @@ def reset_offsets(
         str | None, typer.Option(metavar="GROUP", help="To where another group is.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be set, and set nothing.")
+        bool, typer.Option("--dry-run", help="Report what would be set, and set nothing.")
     ] = False,
 ) -> dict[str, Any]:
     """Set how far a consumer group has read."""
@@ -51,7 +52,7 @@ def reset_offsets(
         "--clone-from": clone_from is not None,
     }
     if sum(ways.values()) != 1:
-        raise BadInput(f"give one of {', '.join(ways)}: where is the group to go?")
+        raise BadInput(f"give one of {', '.join(ways)}: the target of the offsets")
     if run.store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); reset offsets at its master")
     complaint = group_name_complaint(group)
@@ -61,7 +62,7 @@ def reset_offsets(
     if clone_from is not None:
         targets = _cloned(at, clone_from, topic, queue_id)
     elif topic is None:
-        raise BadInput("--topic is missing: of which topic are offsets to be set?")
+        raise BadInput("--topic is missing: the topic whose offsets to set")
     else:
         timestamp = -1 if skip_accumulation else to_timestamp
         targets = _targets(at, topic, queue_id, partial(_target, at, timestamp=timestamp, offset=to_offset))
@@ -89,7 +90,7 @@ def _targets(
 
 
 def _target(at: Snapshot, queue: Bounds, timestamp: int | None, offset: int | None) -> int:
-    """Where a queue goes (docs/rocketmq/consume-filter-ha.md 3.3): an offset may lie one behind the end."""
+    """The offset to set for a queue (docs/rocketmq/consume-filter-ha.md 3.3): --to-offset may also be its end."""
     if offset is None:
         assert timestamp is not None, "one of the two is given"
         return queue.max_offset if timestamp < 0 else offset_by_time(at, queue, timestamp, "lower")

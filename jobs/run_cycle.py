@@ -1,4 +1,4 @@
-"""One round of everything that keeps a store going: put an input, dispatch, bring back what is due, end transactions."""
+"""Run one round of the jobs a store needs: put an input, dispatch, deliver what is due, end and check transactions."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,7 +19,8 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.requests import read_end_requests
 from schemas import COMMITLOG
 
-# A list of levels hops once a round: rounds soon append nothing, unless messages fall due as fast as rounds go.
+# The most rounds of --until-quiet. A message with a list of levels takes a level a round, so rounds soon append nothing,
+# unless messages become due as fast as rounds run.
 MOST_ROUNDS = 100
 
 
@@ -40,13 +41,13 @@ def run_cycle(
     checker: Checker = None,
     outcomes: Outcomes = None,
     until_quiet: Annotated[
-        bool, typer.Option("--until-quiet", help="Go round until a round appends nothing.")
+        bool, typer.Option("--until-quiet", help="Repeat the round until it appends nothing.")
     ] = False,
     force_clock: ForceClock = False,
 ) -> dict[str, Any]:
     """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
     expect_batch_id(batch_id)
-    # All that may be refused, before anything is put.
+    # Everything that may be refused is checked before anything is put.
     settle: list[tuple[str, Callable[[], dict[str, Any]]]] = []
     if ends is not None:
         settle.append(("end_transactions", partial(carry_out, run, read_end_requests(run.spark, ends))))
@@ -77,7 +78,10 @@ def run_cycle(
 def _round(
     run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Callable[[], dict[str, Any]]]]
 ) -> None:
-    """One round; `settle`: what ends and checks transactions, each with the name of its counts."""
+    """Run one round.
+
+    settle  functions that end and check transactions, each with the name of its counts
+    """
     _add(counts, "dispatch", dispatch_store(run))
     delivered = deliver_due(run)
     _add(counts, "deliver", delivered)
@@ -99,7 +103,7 @@ def _round(
 
 
 def _add(counts: dict[str, Any], step: str, found: dict[str, Any]) -> None:
-    """Counts of a step add up over the rounds; an offset or a time is that of the last."""
+    """Add the counts of a step to those of earlier rounds; an offset or a time replaces the earlier one."""
     before = counts.get(step, {})
     counts[step] = {
         name: value if name in ("dispatched_to", "next_due_ms") else before.get(name, 0) + value

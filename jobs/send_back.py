@@ -1,4 +1,4 @@
-"""Send back messages a group failed on elsewhere: they come again later, or are given up as dead letters."""
+"""Send back messages that a group failed on elsewhere: they come again later, or become dead letters."""
 
 from typing import Annotated, Any
 
@@ -30,11 +30,11 @@ def send_back(
         typer.Option(
             "--input",
             metavar="PATH",
-            help="Its failures: physical_offset or message_id, and delay_level if one is wanted.",
+            help="Its failures: physical_offset or message_id, and optionally delay_level.",
         ),
     ],
     batch_id: Annotated[
-        str | None, typer.Option(help="Name the rows' append so; else the id of the run.")
+        str | None, typer.Option(help="Name of the rows' append; else the id of the run.")
     ] = None,
 ) -> dict[str, Any]:
     """Send back failures reported from elsewhere."""
@@ -43,14 +43,14 @@ def send_back(
 
 
 def send_failures(run: Run, group: str, input_: str, batch_id: str | None = None) -> dict[str, Any]:
-    """Send back what a file names; the counts of send_back."""
+    """The counts of send_back, from sending back the messages that a file lists."""
     return send_requests(run, group, read_requests(run.spark, input_, REQUEST_COLUMNS), input_, batch_id)
 
 
 def send_requests(
     run: Run, group: str, requests: DataFrame, named: str, batch_id: str | None = None
 ) -> dict[str, Any]:
-    """Send back what requests ask for; `named`: where they come from, for errors."""
+    """The counts of send_back, from carrying out requests; `named`: their source, for errors."""
     at = run.store.snapshot()
     config = group_config(at, group)
     found = with_rows(at, requests)

@@ -12,7 +12,7 @@ from pipelines.store.past import PastTables, epoch_ms
 from pipelines.views.read import Readable
 from pipelines.views.read_only_sql import QuerySession, expect_query, spark_faults
 
-# Rows shown where --limit says nothing: a screen's worth of pages, and what a program can still be said to look at.
+# Rows shown without --limit: some pages of a terminal, and a bound on what a program gets by accident.
 ROWS_SHOWN = {SqlOutput.table: 1_000, SqlOutput.json: 1_000_000, SqlOutput.csv: 1_000_000}
 
 
@@ -23,7 +23,7 @@ def sql(
     as_of: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Tables as they were then: a timestamp (UTC unless said), or epoch ms."
+            metavar="TIME", help="Tables as they were then: a timestamp (default UTC), or epoch ms."
         ),
     ] = None,
     limit: Annotated[
@@ -46,7 +46,7 @@ def sql(
         shown = show(QuerySession(run.spark, tables).rows(statement), output, at_most)
     if shown.was_cut:
         run.say(
-            f"the first {shown.rows:,} rows; the query has more: --limit N shows more, ORDER BY says which"
+            f"the first {shown.rows:,} rows; the query has more: --limit N shows more, ORDER BY decides which"
         )
     return {"rows": shown.rows, "complete": not shown.was_cut}
 

@@ -1,4 +1,4 @@
-"""Record what a consumer group asks for of a topic; upload its class filter."""
+"""Record a consumer group's subscription to a topic; upload its class filter."""
 
 from pathlib import Path
 from typing import Annotated, Any

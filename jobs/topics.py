@@ -42,7 +42,7 @@ class Action(StrEnum):
     list_groups = "list-groups"
 
 
-# What each kind of thing has options for; an option of the other kind is a mistake worth saying.
+# The options of topics and those of groups; an option of the other kind is refused.
 TOPIC_OPTIONS = ("queues", "read_queues", "write_queues", "perm", "order", "filter_type", "attributes")
 GROUP_OPTIONS = (
     "retry_queues",
@@ -71,7 +71,9 @@ def topics(
         list[str] | None, typer.Option(metavar="+NAME=VALUE|-NAME", help="As +message.type=FIFO.")
     ] = None,
     retry_queues: Annotated[int | None, typer.Option(help="Queues of a group's retry topic [1].")] = None,
-    retry_max_times: Annotated[int | None, typer.Option(help="Failures after which it is dead [16].")] = None,
+    retry_max_times: Annotated[
+        int | None, typer.Option(help="Retries of a message before it is a dead letter [16].")
+    ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="Whether the group may read.")] = None,
     broadcast_enable: Annotated[bool | None, typer.Option(help="Whether it may broadcast.")] = None,
     from_min_enable: Annotated[bool | None, typer.Option(help="Whether it may start at the first.")] = None,

@@ -35,7 +35,7 @@ from pipelines.reports.queues import expect_topic
 from pipelines.store.create import make_tables
 from schemas import REJECTED_MESSAGES
 
-# Broken promises that the run's last sentence names.
+# How many broken promises the run's last sentence names.
 PROMISES_TOLD = 3
 
 
@@ -48,7 +48,7 @@ class FailOn(StrEnum):
 
 
 class FailedTo(StrEnum):
-    """Where messages go that a team's expectations find wrong."""
+    """Where messages go that do not meet a team's expectations."""
 
     quarantine = "quarantine"
     retry = "retry"
@@ -60,7 +60,7 @@ class ContentOptions:
     """A team's own expectations, and where messages go that do not meet them.
 
     expectations  MODULE:NAME
-    group         that sees again what goes to its retries or dead letters
+    group         the group whose retries or dead letters get these messages
     """
 
     expectations: str
@@ -69,12 +69,12 @@ class ContentOptions:
     group: str | None
 
     def expect_sense(self) -> None:
-        """Raises BadInput for options that do not go together."""
+        """Raises BadInput for options that contradict each other."""
         if self.topic is None:
-            raise BadInput("--expectations needs --topic: whose messages are they about?")
+            raise BadInput("--expectations needs --topic: the topic whose messages they are about")
         needs_group = self.failed_to in (FailedTo.retry, FailedTo.dead_letter)
         if needs_group and self.group is None:
-            raise BadInput(f"--failed-to {self.failed_to} needs --group: who sees them again?")
+            raise BadInput(f"--failed-to {self.failed_to} needs --group: the group that gets the messages")
         if self.group is not None and not needs_group:
             raise BadInput("--group goes with --failed-to retry or dead-letter")
 
@@ -91,29 +91,31 @@ def validate(
     since_append_seq: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=-1, help="Segments with appends after N; else after those found sound."
+            metavar="N", min=-1, help="Check segments with appends after N; else after the last sound append."
         ),
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="The whole log, whatever was found sound.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Check the whole log, also what was found sound before.")
+    ] = False,
     repair: Annotated[
         bool,
         typer.Option(
             "--repair",
-            help="Fix what is derived from the log; take off a last append that is not as planned.",
+            help="Fix what is derived from the log; cut off a last append that differs from its plan.",
         ),
     ] = False,
     expectations: Annotated[
         str | None,
         typer.Option(
-            metavar="MODULE:NAME", help="Instead: a function that gives expectations of a topic's messages."
+            metavar="MODULE:NAME", help="Instead: a function that returns expectations of a topic's messages."
         ),
     ] = None,
     topic: Annotated[str | None, typer.Option(help="--expectations: whose messages.")] = None,
     failed_to: Annotated[
-        FailedTo | None, typer.Option(help="--expectations: where messages go that fail; else nowhere.")
+        FailedTo | None, typer.Option(help="--expectations: where failed messages go; else nowhere.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="--failed-to retry or dead-letter: the group that sees them again.")
+        str | None, typer.Option(help="--failed-to retry or dead-letter: the group that gets them.")
     ] = None,
     output: Annotated[
         Output, typer.Option(help="A table to read, or a JSON object a promise.")
@@ -143,7 +145,7 @@ def validate(
 def _validate_suites(
     run: Run, names: Sequence[str], after: int | None, repair: bool
 ) -> tuple[list[Finding], dict[str, Scope], dict[str, Any]]:
-    """Check suites of promises; with `repair`, fix what can be fixed and check again. Counts of its own beside."""
+    """The findings, scopes and further counts of suites; with `repair`, after fixing what can be fixed."""
     scopes = scopes_of(run.store.snapshot(), names, after)
     validator = Validator()
     findings = _validate(run, validator, scopes, run.run_id)
@@ -168,10 +170,10 @@ def _validate(run: Run, validator: Validator, scopes: Mapping[str, Scope], run_i
 def _validate_content(
     run: Run, options: ContentOptions, after: int | None
 ) -> tuple[list[Finding], dict[str, Scope], dict[str, Any]]:
-    """Check what a team expects of a topic's messages, and send those that fail where they shall go."""
+    """The findings, scopes and further counts of a team's expectations; failed messages go to --failed-to."""
     topic = options.topic or ""
     expected = expectations_named(options.expectations)
-    # Columns are made in a session, which a store has.
+    # The expectations make columns, which need a session: opening the store starts one.
     at = run.store.snapshot()
     expect_topic(at, topic)
     suite = f"{options.expectations} {topic}"
@@ -190,7 +192,7 @@ def _validate_content(
 def _send_failed(
     run: Run, content: Check, messages: DataFrame, failed_to: FailedTo, group: str
 ) -> dict[str, Any]:
-    """Messages that fail to where they shall go, each once however often it is found; how many went."""
+    """Send failed messages to `failed_to`, each once however often it is found; returns how many went."""
     failed = failed_messages(content)
     if failed_to == FailedTo.quarantine:
         committed = run.commit(lambda at: plan_quarantine(at, content.suite, failed, messages))
@@ -203,7 +205,7 @@ def _send_failed(
 def _judged(
     run: Run, findings: Sequence[Finding], scopes: Mapping[str, Scope], fail_on: FailOn
 ) -> dict[str, Any]:
-    """The counts of the result, and whether what is broken is bad enough for exit status 3."""
+    """The counts of the result; ends the run with exit status 3 for a broken promise of severity `fail_on` or worse."""
     broken = [finding for finding in findings if finding.broken]
     if any(finding.promise.severity in at_least(fail_on.value) for finding in broken):
         sentences = [finding.promise.sentence for finding in broken]

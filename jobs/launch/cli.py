@@ -38,7 +38,7 @@ JOBS = (
 
 
 class Jobs(TyperGroup):
-    """The jobs, listed by what their docstrings say; only the one that is run or completed has its code loaded."""
+    """The jobs, listed with their docstrings' first lines; only the code of the job that is run or completed is loaded."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(JOBS)

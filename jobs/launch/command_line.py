@@ -19,7 +19,7 @@ EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
 
 
 def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
-    """Run a command-line application; wrong arguments get their sentence, a result line and exit status 2."""
+    """Run a command-line application; wrong arguments end it with a sentence, a result line and exit status 2."""
     try:
         app(arguments, standalone_mode=False)
     except typer.Abort:
@@ -36,7 +36,7 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
 
 
 def _given(arguments: Sequence[str], option: str) -> str | None:
-    """The value of an option in arguments that could not be understood as a whole."""
+    """The value of an option in arguments that could not be parsed as a whole."""
     for place, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == option:
@@ -67,7 +67,7 @@ def print_result(line: dict[str, Any]) -> None:
 
 
 def summary(job_name: str) -> str:
-    """What a job does, one line: its docstring's first, read without running its code."""
+    """The first line of a job's docstring, read without running its code."""
     source = (JOBS_FOLDER / f"{job_name}.py").read_text(encoding="utf-8")
     functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
     described = next(node for node in functions if node.name == job_name)

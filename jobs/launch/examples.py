@@ -1,4 +1,4 @@
-"""One example of every job, the last line of its --help: what one would type first."""
+"""One example of every job, the last line of its --help: a command to try first."""
 
 EXAMPLES = {
     "create_store": "create_store --store demo/store --set messageDelayLevel='1s 5s 10s 30s 1m'",
@@ -27,6 +27,6 @@ EXAMPLES = {
 
 
 def epilog(job_name: str) -> str | None:
-    """The end of a job's --help; nothing for a job without an example."""
+    """The last line of a job's --help; None for a job without an example."""
     example = EXAMPLES.get(job_name)
     return None if example is None else f"Example:\u00a0 commitlake {example}"

@@ -1,4 +1,4 @@
-"""What a person reads of a failure: one sentence on stderr, the stack trace only on request."""
+"""How a failure is shown: one sentence on stderr, the stack trace only on request."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ def explain(text: str, debug: bool) -> None:
 
 
 def first_line(failure: BaseException) -> str:
-    """What a failure says; of one on an executor, what our own code said there."""
+    """The first line of a failure's text; for one on an executor, that of the exception raised in Python there."""
     lines = str(failure).strip().splitlines()
     told = [line.partition(": ")[2] for line in lines if line.startswith(f"{StoreError.__module__}.")]
     if told:
@@ -35,13 +35,13 @@ def first_line(failure: BaseException) -> str:
     return lines[0]
 
 
-# What Python raises for a mistake in code: its text is a bare key or name as often as not.
+# What Python raises for a mistake in code: its text is often only a key or a name.
 MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, StopIteration, TypeError)
 _JAVA_CLASS = re.compile(r"^(?:[\w$]+\.)+[\w$]+: ")
 
 
 def _place_of(failure: BaseException) -> str:
-    """Where in commitlake's own code it was raised."""
+    """Where in commitlake's own code a failure was raised."""
     frames = traceback.extract_tb(failure.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(PROJECT / "jobs")]
     own += [frame for frame in frames if Path(frame.filename).is_relative_to(PROJECT / "pipelines")]

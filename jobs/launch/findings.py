@@ -1,4 +1,4 @@
-"""What validate found, for a person at a terminal and for a program that reads lines."""
+"""The findings of validate, for a person at a terminal and for a program that reads lines."""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from rich.text import Text
 from jobs.launch.output import Output, terminal
 from pipelines.quality.expectations import Finding
 
-# Complaints of a broken promise that the table shows; `validations` keeps more of them.
+# How many complaints of a broken promise the table shows; `validations` keeps more of them.
 COMPLAINTS_SHOWN = 5
 
 
 def show_findings(findings: Sequence[Finding], output: Output, quiet: bool) -> None:
-    """A JSON object a promise on stdout; or a table on stderr, unless it is quiet."""
+    """Print a JSON object a promise on stdout; or a table on stderr, unless the run is quiet."""
     if output == Output.json:
         for finding in findings:
             print(json.dumps(_as_object(finding), ensure_ascii=False))
@@ -36,7 +36,7 @@ def _as_object(finding: Finding) -> dict[str, Any]:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    """A line a promise, and below a broken one what is wrong with the first rows."""
+    """Print a line a promise, and below a broken one what is wrong with the first rows."""
     console = terminal()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for name in ("suite", "promise", "severity"):

@@ -53,17 +53,17 @@ Now = Annotated[
 ResultPath = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write the result line to a file or URI too.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Say nothing but the result and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only the result and errors.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the stack trace of an error.")]
 
 
 def job(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """Make a command of `function(run, its own options) -> counts`: adds what all jobs share."""
+    """A command made of `function(run, its own options) -> counts`, with the options that all jobs share."""
     return _command(function, inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY, annotation=StoreUri))
 
 
 def job_for_any_store(function: Callable[..., dict[str, Any]]) -> Callable[..., None]:
-    """As `job`, for one that has something to say without a store too."""
+    """As `job`, for a function that can run without a store too."""
     store = inspect.Parameter("store", inspect.Parameter.KEYWORD_ONLY, annotation=StoreUri, default="")
     return _command(function, store)
 
@@ -113,10 +113,10 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         _expect_clock(run)
         counts = work()
         exit_status = run.exit_status
-        # A broken promise is what a check was to find: it ran.
+        # The check itself was successful, also where it found a broken promise.
         status = "failed" if exit_status == EXIT_FAILED else "ok"
     except (Exception, KeyboardInterrupt) as failure:
-        # Whatever a Ctrl-C has become on its way: what was under way may take it for an input it cannot read.
+        # A Ctrl-C may arrive as another exception: the code it interrupts may report an input that cannot be read.
         is_interrupted = run.is_interruption(failure)
         is_bad_input = isinstance(failure, BadInput) and not is_interrupted
         status, exit_status = "failed", EXIT_BAD_INPUT if is_bad_input else EXIT_FAILED
@@ -129,7 +129,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     finally:
         run.at_end.close()
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
-    # Pressed twice, Ctrl-C means now: not to wait for the lock once more.
+    # After a second Ctrl-C the run ends at once and does not wait for the lock again.
     if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
         _record(run, started_ms, line)
     if result_path is not None:
@@ -143,7 +143,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
 
 
 def _expect_clock(run: Run) -> None:
-    """Raises BadInput for a clock that no calendar has: seconds or nanoseconds would be taken for milliseconds."""
+    """Raises BadInput for a --now outside 1970 to 9999: seconds or nanoseconds would be read as milliseconds."""
     now_ms = run.fixed_now_ms
     if now_ms is not None and not FIRST_MS <= now_ms <= LAST_MS:
         raise BadInput(
@@ -165,7 +165,7 @@ def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
         rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
         commit(run.store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, rows),)))
     except (Exception, KeyboardInterrupt) as failure:
-        # What the run did is done; that it could not be noted is worth a line, not a failure.
+        # Only a warning: the run's own work is committed.
         log.warning("this run could not be recorded in job_runs: %s", first_line(failure))
 
 

@@ -14,7 +14,7 @@ from pipelines.store.topics import TopicConfig, is_system_topic, permission_lett
 
 
 def list_topics(configs: Iterable[TopicConfig], settings: Settings, output: Output, quiet: bool) -> int:
-    """List topics; how many."""
+    """List topics; returns how many."""
     # The user's own first: a new store has a dozen of its own.
     ordered = sorted(configs, key=lambda config: (is_system_topic(config.topic, settings), config.topic))
     heading = ("topic", "read", "write", "perm", "order", "attributes", "own")
@@ -35,7 +35,7 @@ def list_topics(configs: Iterable[TopicConfig], settings: Settings, output: Outp
 
 
 def list_groups(configs: Iterable[SubscriptionGroupConfig], output: Output, quiet: bool) -> int:
-    """List consumer groups; how many."""
+    """List consumer groups; returns how many."""
     ordered = sorted(configs, key=lambda config: config.group)
     heading = ("group", "retry queues", "retries", "may read", "broadcast", "orderly", "timeout")
     lines = [
@@ -61,14 +61,14 @@ def _print(
     lines: Sequence[Sequence[str]],
     objects: Sequence[dict[str, Any]],
 ) -> None:
-    """JSON goes to stdout before the result, for programs; the table is for the person and goes to stderr."""
+    """Print JSON to stdout before the result, for programs; or a table to stderr, for a person."""
     if output == Output.json:
         for one in objects:
             print(json.dumps(one, ensure_ascii=False))
     elif not quiet:
         table = Table()
         for place, name in enumerate(heading):
-            table.add_column(name, no_wrap=place == 0)  # names are for copying: never cut short
+            table.add_column(name, no_wrap=place == 0)  # names are never cut: users copy them
         for line in lines:
             table.add_row(*line)
         terminal().print(table)

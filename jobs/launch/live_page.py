@@ -1,4 +1,4 @@
-"""One page served on this machine's loopback address, exchanged while it is served."""
+"""One page served on this machine's loopback address, and replaced while it is served."""
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,12 +8,12 @@ from typing import Self
 from pipelines.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
-# By other names another site's page could have a browser fetch this one.
+# The host names that are answered. Under another name a page of another site could have the browser fetch this one.
 OWN_NAMES = (LOOPBACK, "localhost")
 
 
 class LivePage:
-    """A page at `/` and the number of its version at `/version`, which the page asks for to load itself again."""
+    """A page at `/` and its version number at `/version`, by which the page knows when to load itself again."""
 
     def __init__(self, port: int) -> None:
         """Raises BadInput for a port that is taken."""
@@ -43,7 +43,7 @@ class LivePage:
         self.shown += 1
 
     def answer(self, path: str) -> tuple[str, bytes] | None:
-        """What is at a path: its type and its bytes."""
+        """The content type and bytes at a path; None where there is nothing."""
         if path == "/version":
             return "text/plain", str(self.shown).encode()
         return ("text/html; charset=utf-8", self._page) if path == "/" else None

@@ -31,7 +31,7 @@ class Output(StrEnum):
 
 
 class SqlOutput(StrEnum):
-    """How the rows of a query of one's own are shown."""
+    """How the rows of the user's own query are shown."""
 
     table = "table"
     json = "json"
@@ -40,10 +40,10 @@ class SqlOutput(StrEnum):
 
 # A long answer is shown as several tables, so that it needs no more memory than a short one.
 ROWS_OF_A_TABLE = 200
-# Of a long value a table shows the beginning.
+# A table shows this many characters of a long value.
 CHARACTERS_SHOWN = 80
 BYTES_SHOWN = 120
-# Where stderr is no terminal and COLUMNS is unset.
+# The width where stderr is not a terminal and COLUMNS is unset.
 WIDTH_WITHOUT_TERMINAL = 140
 # A column is made no narrower than this; where that is not enough, rows stand one below the other.
 LEAST_WIDTH = 12
@@ -66,7 +66,7 @@ def show(rows: DataFrame, output: str, limit: int | None = None) -> Shown:
 
 
 def readable_messages(messages: DataFrame) -> DataFrame:
-    """What a person looks at first of rows of the view messages; `--output json` has every column."""
+    """The main columns of rows of the view messages, for a person; `--output json` has every column."""
     compressed = F.format_string("(compressed, %d bytes)", F.length("body"))
     is_compressed = F.col("sys_flag").bitwiseAND(1) != 0
     return messages.select(
@@ -86,7 +86,7 @@ def _hex(name: str) -> Column:
 
 
 def _write_json(rows: DataFrame, limit: int | None) -> Shown:
-    """One object a row: binary as base64, times as ISO 8601, nulls said."""
+    """Print an object a row: binary as base64, times as ISO 8601, nulls included."""
     lines = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
     return _each(lines, limit, lambda row: print(row[0]))
 
@@ -140,7 +140,7 @@ def _print_tables(rows: DataFrame, limit: int | None) -> Shown:
 
 
 def _shortened_in_spark(field: T.StructField) -> Column:
-    """A body of megabytes need not come to the driver for its first words."""
+    """A column cut in Spark to what is shown, so that a body of megabytes does not come to the driver."""
     value = _column(field)
     if isinstance(field.dataType, T.TimestampType):
         return F.date_format(value, "yyyy-MM-dd HH:mm:ss.SSS")
@@ -224,8 +224,7 @@ def cell(value: Any) -> str:
 
 
 def fitted(text: str, width: int) -> str:
-    """The text in so many cells of a terminal (a Chinese character takes two); … says that something is
-    missing.
+    """The text in at most `width` cells of a terminal (a Chinese character takes two); … stands for the rest.
 
     >>> fitted("订单号码", 5), fitted("order", 5)
     ('订单…', 'order')
@@ -253,7 +252,7 @@ def _column(field: T.StructField) -> Column:
 
 
 def _with_names_of_their_own(rows: DataFrame) -> DataFrame:
-    """A query may give two columns one name; an object cannot hold both."""
+    """The rows with distinct column names: a query may use a name twice, and an object cannot hold both."""
     names: list[str] = []
     for name in rows.columns:
         taken = {known.lower() for known in names}
@@ -265,7 +264,7 @@ def _with_names_of_their_own(rows: DataFrame) -> DataFrame:
 
 
 def terminal() -> Console:
-    """Where tables go: as wide as the terminal, without colours where there is none."""
+    """The console on stderr: as wide as the terminal, without colours where there is none."""
     is_known = sys.stderr.isatty() or "COLUMNS" in os.environ
     return Console(
         stderr=True, highlight=False, markup=False, width=None if is_known else WIDTH_WITHOUT_TERMINAL

@@ -1,13 +1,13 @@
-"""Text for a terminal: what rows and files hold may be meant to move the cursor, or to set a window's title."""
+"""Text for a terminal: rows and files may hold control characters that move the cursor or set a window's title."""
 
 import unicodedata
 
-# Line ends and tabs of our own sentences.
+# The control characters that commitlake's own sentences use.
 _KEPT = "\n\t"
 
 
 def printable(text: str) -> str:
-    """The text, with control characters as they are written in code.
+    """The text, with control characters escaped as in Python's source.
 
     >>> printable("a\\x1b[2Jb\\u202ec\\n")
     'a\\\\x1b[2Jb\\\\u202ec\\n'

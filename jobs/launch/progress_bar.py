@@ -1,4 +1,4 @@
-"""A bar on a terminal: how much is done, how fast, and how far Spark is with the step at hand."""
+"""A bar on a terminal: how much is done, how fast, and how many tasks of the current Spark stage are done."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -58,7 +58,7 @@ class Speed(ProgressColumn):
 
 
 class Tasks(ProgressColumn):
-    """How far Spark is with the step at hand: an append of a million messages moves the bar once."""
+    """How far Spark is with its current stage: an append of a million messages moves the bar only once."""
 
     max_refresh = 0.5  # seconds
 

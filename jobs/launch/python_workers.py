@@ -1,11 +1,11 @@
-"""Spark's Python workers, made so that a task begins at once.
+"""Spark's Python workers, changed so that a task begins at once.
 
-Each task has Python look for new modules, and for that Python reads the directory of every archive it has imported from
-anew: a dozen times pyspark.zip, once Spark's core jar, in all a tenth of a second before a task begins. So the archives
-Spark puts on the path are left out: the same modules are installed beside this project as plain files.
+Before each task Python looks for new modules, and for that it reads the directory of every archive it has imported from
+again: pyspark.zip a dozen times, Spark's core jar once, together 0.1 s before a task begins. So the archives that Spark
+puts on the path are left out: the same modules are installed in this project's environment as plain files.
 
-After each task the worker looks through all its objects for garbage, and a worker has tens of thousands from what it has
-imported: a twentieth of a second. So what every worker imports is imported before workers are forked, and set aside.
+After each task the worker collects garbage among all its objects, tens of thousands of them from its imports: 0.05 s. So
+what every worker imports is imported before workers are forked, and excluded from garbage collection.
 
 Spark sends the beginning of a task in small pieces. TCP holds the second back until the first is acknowledged, and a socket
 that has been used before waits 40 milliseconds to do so. So a worker acknowledges at once when a task begins.
@@ -29,7 +29,7 @@ def without_spark_archives(path: list[str]) -> list[str]:
 
 
 def acknowledging_at_once(sock: socket.socket) -> None:
-    """Have Linux acknowledge what comes next without waiting; elsewhere nothing changes."""
+    """Set TCP_QUICKACK on Linux, so that the next data is acknowledged without delay; elsewhere nothing changes."""
     if hasattr(socket, "TCP_QUICKACK") and sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 

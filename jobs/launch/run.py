@@ -1,4 +1,4 @@
-"""One run of a job: its clock, its session, its store, what it says to the person who watches."""
+"""One run of a job: its clock, its session, its store, its messages to the user."""
 
 import logging
 import signal
@@ -33,12 +33,12 @@ class Run:
     job              name of the job
     store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
     fixed_now_ms     the job's clock where --now fixes it; None: the machine's
-    quiet            whether to say nothing but the result
-    run_id           another for each run
+    quiet            whether to print only the result and errors
+    run_id           unique for each run
     wrote            whether it has committed anything
     interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
     exit_status      how the job ends when it raises nothing; see end_with
-    at_end           what is to be undone when the run ends
+    at_end           what is closed or undone when the run ends
     """
 
     job: str
@@ -77,7 +77,7 @@ class Run:
                 to_spark(number, frame)
 
         def is_worth_a_line(record: logging.LogRecord) -> bool:
-            return not self.interruptions  # what py4j logs of being interrupted helps nobody
+            return not self.interruptions  # py4j's log lines about the interruption are useless
 
         self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
         signal.signal(signal.SIGINT, interrupted)
@@ -86,7 +86,7 @@ class Run:
         root.addFilter(is_worth_a_line)
 
     def is_interruption(self, failure: BaseException) -> bool:
-        """Whether a failure is what became of a Ctrl-C."""
+        """Whether a failure was caused by a Ctrl-C."""
         return self.interruptions > 0 or isinstance(failure, KeyboardInterrupt)
 
     @cached_property
@@ -95,7 +95,7 @@ class Run:
         return Store.open(self.spark, self.store_uri)
 
     def commit(self, planner: Callable[[Snapshot], Plan]) -> Committed:
-        """Write what `planner` plans, and remember that this run wrote.
+        """Commit what `planner` plans, and remember that this run wrote.
 
         Raises KeyboardInterrupt for a Ctrl-C pressed before, which may have been swallowed on its way from the JVM.
         """
@@ -106,17 +106,17 @@ class Run:
         return committed
 
     def end_with(self, exit_status: int, sentence: str) -> None:
-        """End the job, which has done its work, with this status; the sentence says what it found, also when quiet."""
+        """End a job that has done its work with this exit status; the sentence is printed also when quiet."""
         self.exit_status = exit_status
         explain(sentence, debug=False)
 
     def say(self, text: str) -> None:
-        """A line for the person who watches; never on stdout, which belongs to the result."""
+        """Print a line for the user on stderr, unless quiet; stdout is only for the result."""
         if not self.quiet:
             Console(stderr=True, highlight=False).print(printable(text), markup=False, soft_wrap=True)
 
     def warn(self, text: str) -> None:
-        """As `say`, of something that may have been lost: also when the run is quiet."""
+        """As `say`, about something that may have been lost: printed also when the run is quiet."""
         print(f"warning: {printable(text)}", file=sys.stderr)
 
     def progress(

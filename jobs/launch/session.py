@@ -15,7 +15,7 @@ from pipelines.spark_internals.jvm import remember_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
-# Spark's classes as the JVM keeps them, made by `make setup`: a session starts and warms up faster with them.
+# The JVM's archive of Spark's classes, made by `make setup`: a session starts and warms up faster with it.
 CLASSES = PROJECT / ".setup" / "classes.jsa"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 WAREHOUSE = "spark.sql.warehouse.dir"
@@ -34,9 +34,7 @@ def session(app_name: str, **more: str) -> SparkSession:
     )  # else workers lack the packages of this environment
     builder = SparkSession.builder.appName(app_name)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started a JVM for us
-        os.environ.pop(
-            "SPARK_HOME", None
-        )  # another Spark's scripts and jars do not go with this one's Python
+        os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
         settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
         for name, value in settings.items():
             builder = builder.config(name, value)
@@ -57,14 +55,14 @@ def session(app_name: str, **more: str) -> SparkSession:
         raise
     remember_names()
     spark.dataSource.register(RocketmqStore)
-    # Spark refuses a source that takes conditions where this is off, and a profile of one's own may not say it.
+    # Without it Spark refuses a Python data source with filter pushdown, and a user's own profile may not set it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    # A store's rows, and an input's, are all there or the job fails: a file that is gone is no reason to go on without it.
+    # A job fails where a file of a store or an input is missing or corrupt; it never goes on without its rows.
     for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):
         spark.conf.set(f"spark.sql.files.{name}", "false")
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # PySpark logs every SQL error with the JVM's stack; the error itself says what a person needs.
+    # PySpark logs every SQL error with the JVM's stack trace; the job prints the error itself.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
     return spark
@@ -86,12 +84,12 @@ def read_settings(path: Path) -> dict[str, str]:
         settings["spark.pyspark.python"] = sys.executable
     if (
         settings.get(WAREHOUSE) == "spark-warehouse"
-    ):  # Spark makes it when a first name is looked up, in the caller's folder
+    ):  # else Spark makes it in the current folder at the first lookup of a name
         settings[WAREHOUSE] = str(
             Path(tempfile.gettempdir()) / f"commitlake-{os.getuid()}" / "spark-warehouse"
         )
     if CLASSES.exists():
-        # A JVM they do not fit reads past them; it would say so on stdout, which belongs to the result.
+        # A JVM that the archive does not fit ignores it; it must not log this to stdout, which is only for the result.
         shared = f"-XX:SharedArchiveFile={CLASSES} -Xlog:disable -Xlog:all=error:stderr"
         settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {shared}".lstrip()
     return {

@@ -15,9 +15,9 @@ SECONDS_BETWEEN_TRIES = 0.5
 
 @contextmanager
 def time_limit(spark: SparkSession, seconds: float | None) -> Iterator[None]:
-    """Cancel the Spark jobs this thread starts inside once `seconds` are over; None: no limit.
+    """Cancel the Spark jobs that this thread starts in the block after `seconds`; None: no limit.
 
-    Raises StoreError for what was stopped.
+    Raises StoreError where something was cancelled.
     """
     if seconds is None:
         yield
