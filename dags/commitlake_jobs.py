@@ -1,7 +1,7 @@
-"""What the DAGs share: the operator for a job, the params every run has, and the assets that join the DAGs.
+"""What the DAGs share: the operator for a job, the params of every run, and the assets that trigger other DAGs.
 
-A DAG knows jobs by name and arguments only, so nothing here loads Spark. What a run is given comes from its params,
-else from the Airflow Variable `commitlake`, a JSON object with the same names:
+A DAG knows jobs by name and arguments only, so nothing here loads Spark. A run takes its arguments from its params, else
+from the Airflow Variable `commitlake`, a JSON object with the same names:
 
     airflow variables set commitlake '{"store": "hdfs:///stores/orders", "profile": "conf/orders.conf"}'
 """
@@ -21,17 +21,17 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, AssetAlias, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-# Where jobs/ and spark-conf/ are; these files may lie elsewhere, when an Airflow takes its DAGs from one folder.
+# Where jobs/ and spark-conf/ are. The files of dags/ may lie elsewhere: an Airflow may read all DAGs from one folder.
 PROJECT = Path(os.environ.get("COMMITLAKE_HOME", Path(__file__).resolve().parent.parent))
 
-# A job's exit status, when running it again cannot help.
+# The exit statuses of a job after which a retry cannot help, and what to do instead.
 WILL_NOT_HELP = {
-    2: "wrong arguments or input, nothing was written; mend them, then run it again",
+    2: "wrong arguments or input, nothing was written; fix them, then run it again",
     3: "a promise of the store does not hold, and will not by itself; see the report, then docs/quality.md",
 }
 
-# What the log and the queues have gained is told through aliases: a plain outlet would be told of every run that succeeds,
-# also of the many that found nothing to do.
+# Growth of the log and the queues is reported through aliases: a plain outlet would get an event from every successful
+# run, also from the many that found nothing to do.
 LOG, LOG_GREW = Asset("commitlake-log"), AssetAlias("commitlake-log-grew")
 QUEUES, QUEUES_GREW = Asset("commitlake-queues"), AssetAlias("commitlake-queues-grew")
 TOLD_OF = {
@@ -45,7 +45,7 @@ TOLD_OF = {
 
 
 def text(description: str, default: str = "", **more: Any) -> Param:
-    """A param that is a line of text, and may be left empty."""
+    """A param for a line of text, which may be empty."""
     return Param(default, type="string", description=description, **more)
 
 
@@ -55,21 +55,21 @@ SHARED_PARAMS = {
         "Spark's settings: a file of spark-conf/, or one the Variable allows; else that of the Variable."
     ),
     "connection": text(
-        "The Spark connection: who gives the machines; else the Variable's, else spark_default."
+        "The Spark connection, which names the cluster; else the Variable's, else spark_default."
     ),
     "more": text("Further arguments of the job, as typed at a terminal."),
 }
 
 EVERY_DAG: dict[str, Any] = {
     "start_date": datetime(2026, 1, 1, tzinfo=UTC),
-    # A run does all there is to do, so one for each minute missed would find nothing.
+    # A run does all the work there is, so runs for missed minutes would find nothing.
     "catchup": False,
-    # Two at once would be harmless, see the pool; the second would only do the first one's work again.
+    # Two runs at once are safe, see the pool; but the second would only repeat the work of the first.
     "max_active_runs": 1,
     "tags": ["commitlake"],
     "default_args": {
-        # Jobs may overlap: every commit is a compare and swap, and what a row has become is claimed once. The pool is there
-        # because each task is a Spark driver, and a machine has room for a few.
+        # Jobs may overlap: every commit is a compare and swap, and each row is claimed once. The pool exists because each
+        # task is a Spark driver, and a machine has room for a few.
         "pool": "commitlake",
         "retries": 2,
         "retry_delay": timedelta(seconds=30),
@@ -93,12 +93,12 @@ PROFILES = (
 
 
 class Job(SparkSubmitOperator):
-    """A job of the project: jobs/JOB.py by spark-submit. Its result is the task's, its own sentence the task's failure.
+    """Runs jobs/JOB.py by spark-submit. The task returns the job's result, or fails with the job's own sentence.
 
     job        the job's name, also the task's
-    options    its options; one whose value comes out empty is left out
-    only_with  skipped when this comes out empty
-    outlets    LOG_GREW or QUEUES_GREW: told when the job's counts say so
+    options    its options; one whose rendered value is empty is left out
+    only_with  a template; the task is skipped when its value is empty
+    outlets    LOG_GREW or QUEUES_GREW: gets an event when the job's counts show growth
     """
 
     template_fields = (
@@ -132,7 +132,7 @@ class Job(SparkSubmitOperator):
             application=str(PROJECT / "jobs" / f"{job}.py"),
             properties_file=profile,
             conn_id=connection,
-            # The one these jobs were tried with, where `make setup` has made it; else that of the connection.
+            # The Spark these jobs are tested with, if `make setup` has installed it; else that of the connection.
             spark_binary=str(project_spark) if project_spark.exists() else None,
             # The driver runs here: its exit status and its result file are needed, and it holds only a few bytes a row.
             deploy_mode="client",
@@ -160,7 +160,7 @@ class Job(SparkSubmitOperator):
             try:
                 super().execute(context)
             except AirflowException as failure:
-                # A job that ran and found something broken has counted it.
+                # A job that ran and found something broken has written its counts too.
                 if result_file.exists():
                     context["ti"].xcom_push(
                         "return_value", json.loads(result_file.read_text(encoding="utf-8"))
@@ -171,7 +171,7 @@ class Job(SparkSubmitOperator):
         return result
 
     def arguments(self) -> list[str]:
-        """The job's arguments, but for where its result goes."""
+        """The job's arguments, except the path of its result."""
         options = [(name, value) for name, value in self.options.items() if value]
         return [
             "--store",
@@ -188,12 +188,12 @@ class Job(SparkSubmitOperator):
                 context["outlet_events"][alias].add(asset, extra=where)
 
 
-# What an event of an asset says about where a job works; anybody may make an event with anything else in it.
+# The entries of an asset's event that say where a job works. Users may create events with other entries: they are ignored.
 WHERE = ("store", "profile", "connection")
 
 
 def stores_of(events: Iterable[Any]) -> list[dict[str, str]]:
-    """Where events say that a store has grown, each once: of what an event holds, the texts of WHERE alone.
+    """The stores that events name, each once: of each event only the entries of WHERE that are texts.
 
     >>> from types import SimpleNamespace as Event
     >>> by_hand = Event(extra={"store": "/a", "more": "--listener os:abort"})
@@ -210,7 +210,7 @@ def stores_of(events: Iterable[Any]) -> list[dict[str, str]]:
 
 
 def expect_profile(profile: str, allowed: Iterable[str]) -> None:
-    """A profile decides what a JVM runs: one of the project's own, or one that whoever keeps the Variable has allowed.
+    """Raises for a profile, which decides what a JVM runs, that is neither the project's own nor allowed by the Variable.
 
     >>> expect_profile("spark-conf/local.conf", []), expect_profile("/etc/mine.conf", ["/etc/mine.conf"])
     (None, None)
@@ -224,10 +224,10 @@ def expect_profile(profile: str, allowed: Iterable[str]) -> None:
 
 
 def explained(failure: AirflowException) -> AirflowException:
-    """A failed spark-submit as the job's own sentence; final where the same run would fail the same way.
+    """The error of a failed spark-submit, with the job's own sentence; without retries where they would fail too.
 
     >>> explained(AirflowException("Cannot execute: … Error code is: 2.\\nLast spark-submit output:\\nerror: no such topic"))
-    AirflowFailException('no such topic (wrong arguments or input, nothing was written; mend them, then run it again)')
+    AirflowFailException('no such topic (wrong arguments or input, nothing was written; fix them, then run it again)')
     """
     said = str(failure)
     sentences = re.findall(r"^error: (.*?)(?=^\{|\Z)", said, re.MULTILINE | re.DOTALL)

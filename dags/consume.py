@@ -1,13 +1,13 @@
 """
 **consume** reads a topic as a consumer group: it hands messages to a listener, sends failures back and records the
-group's progress. Run by hand, for any group; a group with a DAG of its own starts from `my_group.py.example`.
+group's progress. Run it by hand, for any group; copy `my_group.py.example` to give a group a DAG of its own.
 
-**Late?** The group lags; `commitlake query consumer-progress --group …` says by how much. Nothing is lost until the
+**Late?** The group lags; `commitlake query consumer-progress --group …` shows by how much. Nothing is lost until the
 log's retention has passed.
 
-**Failed?** Run it again, always: in the log everything happens once. A listener may see messages again that it was
-handed by a run that was cut short before it recorded its progress. Messages the listener fails on do not fail the run:
-they are counted as `failed` in the result, come again by the group's retry topic, and are dead letters in the end.
+**Failed?** Run it again, always: in the log everything happens once. A listener may get messages again that it got from
+a run that was killed before it recorded its progress. Messages that the listener fails on do not fail the run: they are
+counted as `failed` in the result, come again through the group's retry topic, and become dead letters in the end.
 """
 
 from airflow.sdk import DAG
@@ -24,9 +24,9 @@ with DAG(
         "group": text("The consumer group."),
         "topic": text("What to read; else all the group has subscribed."),
         "listener": text("MODULE:NAME of def listen(message) -> ConsumeStatus."),
-        "filter_type": text("TAG, SQL92 or CLASS; TAG unless said."),
+        "filter_type": text("TAG, SQL92 or CLASS; default TAG."),
         "filter": text("Which messages; else what the group has subscribed, else all."),
-        "max_messages": text("Hand over at most so many.", pattern="^[0-9]*$"),
+        "max_messages": text("Hand over at most N messages.", pattern="^[0-9]*$"),
     },
     **EVERY_DAG,
 ):

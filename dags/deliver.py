@@ -3,10 +3,10 @@
 tried again. It runs every minute, so a message comes at most about a minute and a job's start after its time.
 
 **Late or missed?** Messages come late, none is lost: the next run delivers all that is due by then, in the order of
-their due times. A run that takes longer than a minute is no failure; the next starts behind it.
+their due times. A run that takes longer than a minute is not a failure; the next starts after it.
 
 **Failed?** The next minute's run does the same work, so wait for it. Or run it again, always, also beside another: each
-message is delivered once. If every run fails, the log of the last one says why in a sentence.
+message is delivered once. If every run fails, the last one's log gives the reason in a sentence.
 """
 
 from datetime import timedelta

@@ -1,14 +1,14 @@
 """
 **ingest** puts messages into the log, from files (`input`) or from a RocketMQ broker's directory (`import_from`). Run
-by hand, or by whoever has a file to put. Where it appended, **dispatch** follows by itself.
+it by hand, or from the process that writes the files. Where it appended, **dispatch** follows by itself.
 
 **Failed?** Nothing is lost and nothing is doubled: a batch goes in once, a run cut short goes on where it stopped. Run
-it again, always, with the same params. One thing first: *wrong arguments or input* (exit status 2) is not tried again by
-itself, since the same file would fail the same way. The task's log names the lines and what is wrong with them; mend
+it again, always, with the same params. One exception: *wrong arguments or input* (exit status 2) is not retried, since
+the same file would fail the same way. The task's log names the lines and what is wrong with them; fix
 the file, or set `on_bad` to `quarantine`, which puts the good rows and keeps the bad ones in the table
 `rejected_messages`.
 
-**Late?** Messages are not in the log yet, so nobody can read them; their order and their offsets are not affected.
+**Late?** Messages are not in the log yet, so groups cannot read them; their order and their offsets are not affected.
 """
 
 from airflow.sdk import DAG, task

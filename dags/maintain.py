@@ -1,11 +1,11 @@
 """
-**maintain** keeps a store's files few and its directory clean: it joins small files, and removes those no version needs
-any more. Once a day.
+**maintain** keeps a store's files few and its directory clean: it compacts small files, and removes those that no version
+needs any more. Once a day.
 
-**Late or missed?** Answers get slower and the directory larger, nothing else; the next run makes up for it.
+**Late or missed?** Queries get slower and the directory larger, nothing else; the next run catches up.
 
-**Failed?** Run it again, always, also while other jobs write: what it had done stays done, and it takes nothing away
-that is still owed to anyone.
+**Failed?** Run it again, always, also while other jobs write: what it has done stays done, and it removes nothing that
+a job or a reader still needs.
 """
 
 from airflow.sdk import DAG
@@ -15,7 +15,7 @@ from commitlake_jobs import EVERY_DAG, LOG_GREW, SHARED_PARAMS, Job
 with DAG(
     dag_id="maintain",
     description="Small files joined, old ones removed",
-    # Four in the morning, as a broker's own deleteWhen.
+    # Four in the morning, as RocketMQ's deleteWhen.
     schedule="0 4 * * *",
     doc_md=__doc__,
     params=SHARED_PARAMS,

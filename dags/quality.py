@@ -2,12 +2,11 @@
 **quality** checks every promise of a store, and then makes the report page, also when a promise is broken: the page
 shows what is wrong. Once a day, after maintain.
 
-**validate failed with *a promise does not hold*** (exit status 3)? It is not tried again, because it will not mend
-itself. The task's log names the promises and the first rows that break them. Stop writing to the store until it is
-understood when they are about the log; derived tables can be written anew (**dispatch** with `more` set to
-`--rebuild`).
+**validate failed with *a promise does not hold*** (exit status 3)? It is not retried, because a retry would find the
+same. The task's log names the promises and the first rows that break them. When they are about the log, stop writing to
+the store until the cause is known; derived tables can be rebuilt (**dispatch** with `more` set to `--rebuild`).
 
-**Failed otherwise, or late?** Nothing depends on it but the page's age. Run it again, always: it only reads.
+**Failed otherwise, or late?** Only the page gets older. Run it again, always: it only reads.
 """
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -38,5 +37,5 @@ with DAG(
         trigger_rule=TriggerRule.ALL_DONE,
     )
     validate >> report
-    # A run is as its last tasks are: without this one, a report that was made would hide a promise that is broken.
+    # A DAG run has the state of its last tasks: without this one, a successful report would hide a broken promise.
     [validate, report] >> EmptyOperator(task_id="all_promises_hold")
