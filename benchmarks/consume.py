@@ -1,9 +1,9 @@
-"""consume: how fast messages reach a listener, and what a filter spares.
+"""consume: how fast messages reach a listener, and how much time a filter saves.
 
     .venv/bin/python benchmarks/consume.py [--messages 2000000]
 
-Messages of 300 bytes in 20 topics of 8 queues, of which one topic's group reads a share as large as asked: all of it, the
-hundredth with a tag, and what a SQL92 expression selects; beside a plain scan of the same columns. All warm, in one session.
+Messages of 300 bytes in 20 topics of 8 queues. A group reads one topic: all of it, the hundredth with a tag, and what a
+SQL92 expression selects; compared with a plain scan of the same columns. All warm, in one session.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
             return work
 
         print(f"{in_topic:,} messages of one topic, of {asked.messages:,}; {tagged:,} with the tag")
-        # Groups and what they have subscribed are there before they read, as they are for any run but the first.
+        # Groups and their subscriptions are made before the rounds, as they are for any run but the first.
         first = [
             ("all, the first of a session", consume("*", "accept", 32, in_topic)),
             ("all, one message at a time", consume("*", "accept", 1, in_topic)),

@@ -46,7 +46,7 @@ def timed(work: Callable[[], dict]) -> tuple[float, dict]:
 def parked_store(spark: SparkSession, work: Path, name: str, count: int, spread_ms: int = 1) -> Store:
     """A store in which `count` timed messages wait, a thousand of them for a minute and the others for a day.
 
-    spread_ms  those of a day wait for up to so much longer, each for a time of its own
+    spread_ms  those of a day wait up to this much longer, each for a different time
     """
     source = work / f"{name}-input"
     day = F.lit(DAY_MS) + F.pmod(F.xxhash64("id"), F.lit(spread_ms))

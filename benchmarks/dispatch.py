@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/dispatch.py [--messages 2000000] [--dispatches 100]
 
-Messages of 300 bytes with UNIQ_KEY, TAGS and KEYS in 20 topics of 8 queues, evenly, and again with 90 % in one queue. Beside
-each figure: a naive dispatch (two scans with regular expressions, rows where they come), and a plain Delta copy of the
-finished rows, neither parsed nor sorted; in turns, since a machine's speed drifts, and the medians of them.
+Messages of 300 bytes with UNIQ_KEY, TAGS and KEYS in 20 topics of 8 queues, evenly, and again with 90 % in one queue. Each
+figure is compared with a naive dispatch (two scans with regular expressions, rows unsorted), and with a plain Delta copy of
+the finished rows, neither parsed nor sorted. They run in turns, since a machine's speed drifts; medians are compared.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, se
     from schemas import COMMITLOG
 
     number, queues = F.col("id"), TOPICS * QUEUES
-    # The hot queue takes nine of ten; the tenth goes round all.
+    # The hot queue takes nine of ten messages; the tenth goes to all queues in turn.
     queue = F.when(number % 10 < 9, 0).otherwise(F.floor(number / 10) % queues) if is_hot else number % queues
     tenth = F.floor(number / 10)
     in_hot_queue = tenth * 9 + number % 10 + F.floor((tenth + queues - 1) / queues)
@@ -81,7 +81,7 @@ def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, se
 
 
 def append(store: Any, messages: int, appends: int, is_hot: bool, before: int = 0) -> None:
-    """Put `messages` into the log in so many appends, and bring the queues' bounds up as a put does."""
+    """Put `messages` into the log in N `appends`, and update the queues' bounds as a put does."""
     from pipelines.store.commit import commit
     from pipelines.store.head import bounds_write, read_head
     from pipelines.store.plan import Plan
@@ -100,7 +100,7 @@ def append(store: Any, messages: int, appends: int, is_hot: bool, before: int = 
 
 
 def write_naively(log: Any, directory: str) -> None:
-    """Both tables as one would write them at first: regular expressions, Spark's hash, rows where they come."""
+    """Write both tables by the simplest code: regular expressions, Spark's hash, rows unsorted."""
     from pyspark.sql import functions as F
 
     def value(name: str) -> Any:
@@ -132,7 +132,7 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
     append(log_only, messages, APPENDS, is_hot)
 
     def dispatched(name: str) -> tuple[Store, Callable[[], object]]:
-        """A copy of the store, and what dispatches it."""
+        """A copy of the store, and a function that dispatches it."""
         shutil.rmtree(work / name, ignore_errors=True)
         shutil.copytree(f"{work}/log_{is_hot}", work / name)
         copied = Store.open(spark, f"{work}/{name}")
@@ -230,7 +230,7 @@ def bench_files(store: Any, dispatches: int) -> None:
 
 
 def files_opened(rows: Any) -> int:
-    """Files a query's scan has opened, by its own count."""
+    """How many files the scan of a query has opened, by its own metric."""
     rows.collect()
     leaves = rows._jdf.queryExecution().executedPlan().collectLeaves()
     return sum(int(leaves.apply(i).metrics().apply("numFiles").value()) for i in range(leaves.size()))

@@ -1,4 +1,4 @@
-"""How fast a broker's log becomes a table: `import_store` beside a plain read of its files and a plain Delta write.
+"""How fast a broker's log becomes a table: `import_store` against a plain read of its files and a plain Delta write.
 
     .venv/bin/python benchmarks/import_store.py [--megabytes 926] [--segment-megabytes 128] [--rounds 3]
 
@@ -31,7 +31,7 @@ MAGIC = 0xDAA320A7
 
 
 def write_log(root: Path, log_bytes: int, segment_bytes: int) -> int:
-    """A log of about `log_bytes`; the number of its messages."""
+    """Write a log of about `log_bytes`; returns the number of its messages."""
     directory = root / "commitlog"
     directory.mkdir(parents=True)
     random.seed(7)
@@ -83,7 +83,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def processor_seconds() -> float:
-    """Of this process and all below it, those that have ended included as far as their parents have noticed."""
+    """Processor seconds of this process and its descendants, ended ones included once their parents have waited for them."""
     parents, used = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -193,7 +193,7 @@ def run_import(store: Path, broker: Path, messages: int) -> None:
 
 
 def warm_up(spark, work: Path) -> None:  # type: ignore[no-untyped-def]
-    """What a session does once: load Delta, start Python workers."""
+    """Do what a session does once: load Delta, start Python workers."""
     spark.range(1000).write.format("delta").save(str(work / "warm"))
     spark.read.format("rocketmq_store").load(str(work / "broker")).where("physical_offset < 1").collect()
 

@@ -1,7 +1,7 @@
 """`make airflow-demo`: Airflow on this machine, with the DAGs at work on a real broker's store.
 
-Run by Airflow's own Python. It starts Airflow's three parts, gives it a broker's directory to ingest, waits until the DAGs
-have done what follows from that, and shows what they did. On a terminal, or with --keep, Airflow stays up until Ctrl-C.
+It runs in Airflow's own Python, starts Airflow's three parts, ingests a broker's directory, waits for the DAG runs that
+follow from that, and shows their results. On a terminal, or with --keep, Airflow stays up until Ctrl-C.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def main() -> None:
         "--port", type=int, default=8080, help="the page's port; another is taken when it is in use"
     )
     given = options.parse_args()
-    # Ctrl-C and a plain kill both end in the same way, so that nothing of Airflow stays behind.
+    # Ctrl-C and a plain kill both end in the same way, so that no process of Airflow is left.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lay_out_the_broker()
     try:
@@ -61,7 +61,7 @@ def lay_out_the_broker() -> None:
 
 
 def tour(api: httpx.Client) -> bool:
-    """Give the DAGs work and show what they did; whether all went well."""
+    """Trigger the DAGs and show their results; returns whether all runs succeeded."""
     seen = Seen(api)
     say("\n# A broker's directory goes in; dispatch follows by itself, because the log has grown.")
     seen.trigger("ingest", {"import_from": "demo/airflow/broker/store"})
@@ -102,7 +102,7 @@ def airflow(port: int) -> Iterator[httpx.Client]:
             if subprocess.run(command(*words), env=env, cwd=PROJECT, stdout=output, stderr=output).returncode:
                 sys.exit(f"error: airflow {' '.join(words)} failed; see {log}")
         say("starting Airflow")
-        # Each in a group of its own: a Ctrl-C is for this program, which then stops them.
+        # Each in a process group of its own: a Ctrl-C goes to this program, which then stops them.
         parts = [
             subprocess.Popen(
                 command(*words), env=env, cwd=PROJECT, stdout=output, stderr=output, start_new_session=True
@@ -167,7 +167,7 @@ def unpause(api: httpx.Client, dag: str) -> None:
 
 
 class Seen:
-    """The runs that were there, and how each that was waited for has ended."""
+    """The DAG runs seen so far, and the final state of each that was waited for."""
 
     def __init__(self, api: httpx.Client) -> None:
         self.api = api

@@ -1,4 +1,4 @@
-"""Write the columns of every table into docs/tables.md, from schemas/. `--check`: say whether they are there."""
+"""Write the columns of every table into docs/tables.md, from schemas/. `--check`: fail where the page differs."""
 
 import sys
 from pathlib import Path
@@ -31,7 +31,7 @@ def documented(page: str) -> str:
         before, found, rest = page.partition(begin)
         if not found:
             sys.exit(
-                f"docs/tables.md says nothing of the table {table.name}: add the line {begin} and {END} under it"
+                f"docs/tables.md does not describe the table {table.name}: add the line {begin} and {END} under it"
             )
         page = before + begin + "\n" + columns_of(table) + END + rest.partition(END)[2]
     return page
@@ -43,7 +43,7 @@ def main() -> None:
         sys.exit(
             0
             if documented(page) == page
-            else "docs/tables.md is behind schemas/: run scripts/document_tables.py"
+            else "docs/tables.md differs from schemas/: run scripts/document_tables.py"
         )
     PAGE.write_text(documented(page), encoding="utf-8")
 

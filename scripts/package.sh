@@ -47,7 +47,7 @@ pack_packages() {
 pinned() {
     local name
     for name in "$@"; do
-        grep -q "^$name==" requirements.txt || stop "requirements.txt has no $name; mend ON_EXECUTORS in scripts/package.sh"
+        grep -q "^$name==" requirements.txt || stop "requirements.txt has no $name; fix ON_EXECUTORS in scripts/package.sh"
         awk -v name="$name==" 'index($0, name) == 1 {wanted = 1} wanted {print} wanted && !/\\$/ {exit}' requirements.txt
     done
 }

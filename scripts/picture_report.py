@@ -1,4 +1,4 @@
-"""Take the pictures of a report page that the documents show: `python scripts/picture_report.py PAGE [DIRECTORY]`."""
+"""Take the pictures of a report page for the documents: `python scripts/picture_report.py PAGE [DIRECTORY]`."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""Run jobs on a small store and end the JVM, which keeps the classes they needed in a file. Run by scripts/setup.sh."""
+"""Run jobs on a small store and end the JVM, which writes the classes they loaded to a file. Run by scripts/setup.sh."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from jobs.launch.cli import run as commitlake
 
 NOW_MS = 1_700_000_000_000
-# Writing what has been noted takes some ten seconds.
+# The JVM takes about 10 s to write the classes it has loaded.
 LONGEST_EXIT_SECONDS = 120
 
 
@@ -42,7 +42,7 @@ def run(job: str, store: str, *arguments: object) -> None:
 
 
 def end_jvm() -> None:
-    """Let the JVM come to its own end: on the way it writes the file."""
+    """Let the JVM exit by itself: it writes the file as it exits."""
     gateway = SparkContext._gateway
     assert gateway is not None, "the jobs have started one"
     gateway.proc.stdin.close()
