@@ -1,4 +1,4 @@
-"""A plain model of a consumer group: queues as lists, what waits as a list, one message at a time."""
+"""A plain model of a consumer group: queues are lists, parked messages are a list, and messages go one at a time."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ Queue = tuple[str, int]
 
 
 def nothing() -> None:
-    """What others do meanwhile, most of the time."""
+    """The default of `before_failures` and `before_offsets`: other runs do nothing meanwhile."""
 
 
 @dataclass
 class GroupModel:
-    """Messages are numbers; a listener fails on one when its number and how often it came again add up to a third."""
+    """Messages are numbers; a listener fails on one when its number plus its retries is a multiple of three."""
 
     queues: dict[Queue, list[tuple[int, int]]]
     most_times: int
@@ -41,7 +41,10 @@ class GroupModel:
         before_failures: Callable[[], None] = nothing,
         before_offsets: Callable[[], None] = nothing,
     ) -> list[tuple[int, int]]:
-        """What is handed over: (number, how often it has come again). What others do comes before it is settled."""
+        """The messages handed over: (number, how often it has come again).
+
+        before_failures, before_offsets  called before failures and offsets are recorded: what other runs do meanwhile
+        """
         ends = {queue: len(self.queues[queue]) for queue in queues}
         handed = {queue: self.queues[queue][self.offsets.get(queue, 0) : end] for queue, end in ends.items()}
         self.resets = []
@@ -66,7 +69,7 @@ class GroupModel:
         self.sent += 1
 
     def deliver(self, now: int) -> None:
-        """What a faster clock has stored is timed by it; the log tells how far that has come."""
+        """Bring back what is due by `now`; a message stored by a faster clock is due by the log's last store time."""
         log_time = self.stored_ms
 
         def is_due(entry: tuple[int, int, int, int, int]) -> bool:

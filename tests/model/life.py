@@ -1,6 +1,6 @@
-"""The second life of messages in plain loops: parked, brought back, sent back, ended, asked about.
+"""The second life of messages in plain loops: parked, brought back, sent back, ended, checked.
 
-Written from docs/rocketmq/delay-retry-transaction.md, importing nothing of the project.
+It is written from docs/rocketmq/delay-retry-transaction.md and imports nothing of the project.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ class Row:
 
 @dataclass
 class Store:
-    """Messages, and what each has become."""
+    """All rows of a log, and the claims on them."""
 
     log: Log
     queues: int = 4
@@ -141,9 +141,9 @@ class Store:
             self.append(replace(message, properties=properties_string(properties)), now)
 
     def deliver(self, now: int, limit: int = 10**6, late: Callable[[int], None] = lambda _: None) -> int:
-        """Bring back what is due, after a look at `limit` rows an append.
+        """Bring back what is due, in appends of at most `limit` due rows each; returns how many were delivered.
 
-        late  called with the number of each append, before it is worked out: what others do meanwhile
+        late  called with the number of each append, before it is planned: what other runs do meanwhile
         """
         delivered, number, border, seen_rows = 0, 0, (-(2**63), 0), 0
         while True:
@@ -154,7 +154,7 @@ class Store:
             due = sorted(
                 (row.due_ms or 0, row.physical_offset, row)
                 for place, row in parked
-                if is_parked(row) and self._is_looked_at(place, row, now)
+                if is_parked(row) and self._is_read(place, row, now)
             )
             due = [one for one in due if border < one[:2]]
             waiting = [row for row in self.rows if is_parked(row) and not self.is_claimed(row)]
@@ -172,10 +172,10 @@ class Store:
                 return delivered
             border = due[limit - 1][:2]
 
-    def _is_looked_at(self, place: int, row: Row, now: int) -> bool:
-        """Due, and not known to earlier runs: an append ends after so many of these, whatever becomes of them.
+    def _is_read(self, place: int, row: Row, now: int) -> bool:
+        """Whether a row is due and no earlier run has read it; an append's limit counts these rows, delivered or not.
 
-        What a faster clock has stored by level is timed by it; the log tells how far that has come.
+        A delayed message that a faster clock has stored is due by the log's last store time.
         """
         assert row.due_ms is not None
         seen_rows, seen_clock = self.seen
@@ -246,7 +246,7 @@ class Store:
         ]
 
     def end(self, asked: list[tuple[int, str]], now: int) -> None:
-        """(offset of a half or of a copy of it, COMMIT or ROLLBACK) in order; what cannot be done is not."""
+        """Carry out in order (offset of a half or of a copy of it, COMMIT or ROLLBACK); invalid ones are skipped."""
         decided = []
         for offset, state in asked:
             (row,) = [each for each in self.rows if each.physical_offset == offset]
@@ -278,7 +278,7 @@ class Store:
                 self.copy(half, "rollback", "settle", now, mark)
 
     def check(self, now: int, answers: dict[str, str]) -> None:
-        """Put back and ask, by the answers to unique keys; give up after CHECK_MAX questions."""
+        """Put back and check halves, by the states of their unique keys; give up after CHECK_MAX checks."""
         asked = []
         for half in [row for row in self.rows if row.message.topic == HALF_TOPIC]:
             if self.is_claimed(half) or half.store_timestamp >= now:
@@ -310,7 +310,7 @@ def is_parked(row: Row) -> bool:
 
 
 def is_cancelled(row: Row, cancels: set[tuple[int | None, str]]) -> bool:
-    """Whether a row is a cancel, or a timer that one in its slot takes back."""
+    """Whether a row is a cancel, or a timer that a cancel in its slot cancels."""
     properties = row.properties
     name = f"{properties['REAL_TOPIC']}+{properties['UNIQ_KEY']}"
     is_timer = row.message.topic == TIMER_TOPIC

@@ -1,6 +1,6 @@
-"""RocketMQ's log, its queues and its index in plain loops: what every append to a store is judged by.
+"""RocketMQ's log, its queues and its index in plain loops: the reference for every append to a store.
 
-Written from docs/rocketmq/store.md alone, importing nothing of the project: the two can only agree by
+It is written from docs/rocketmq/store.md alone and imports nothing of the project: the two can only agree by
 being right, or by reading the specification wrong in the same way.
 """
 
@@ -8,7 +8,7 @@ import re
 import zlib
 from dataclasses import dataclass, field
 
-END_OF_FILE_BYTES = 8  # 1.5: this much always stays free behind a record
+END_OF_FILE_BYTES = 8  # 1.5: this much always stays free after a record
 
 # 1.6: bits of sys_flag
 TRANSACTION, PREPARED, ROLLBACK = 0xC, 0x4, 0xC
@@ -20,12 +20,12 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class DoesNotFit(Exception):
-    """A record, or a batch, that not even an empty segment takes."""
+    """A record, or a batch, is larger than an empty segment."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What is handed to the store; `properties` is the stored string (see `properties_string`)."""
+    """A message as it is given to the store; `properties` is the stored string (see `properties_string`)."""
 
     topic: str
     body: bytes = b""
@@ -168,7 +168,7 @@ class Log:
 
 
 def slots_taken(sys_flag: int, stored: str) -> int:
-    """1.13: an inner batch takes an offset for each message it says it holds, where that is a Java short above 0."""
+    """How many queue offsets a message takes (1.13): an inner batch the number in its INNER_NUM, if a Java short above 0."""
     if not sys_flag & INNER_BATCH:
         return 1
     held = read_properties(stored).get("INNER_NUM", "")
@@ -176,7 +176,7 @@ def slots_taken(sys_flag: int, stored: str) -> int:
 
 
 def record_size(message: Message) -> int:
-    """1.3; the longer form of the topic's length is for topics of more than 127 characters (1.4)."""
+    """Bytes of a message's record (1.3); a topic of more than 127 characters has the longer length field (1.4)."""
     born_host_bytes = 20 if message.sys_flag & BORN_HOST_V6 else 8
     store_host_bytes = 20 if message.sys_flag & STORE_HOST_V6 else 8
     topic_length_bytes = 2 if java_length(message.topic) > 127 else 1
@@ -198,7 +198,7 @@ def properties_string(properties: dict[str, str]) -> str:
 
 
 def read_properties(stored: str) -> dict[str, str]:
-    """1.8: pairs without a name or a value vanish, of a name said twice the later one counts."""
+    """The properties of a stored string (1.8): pairs without a name or value are dropped, the last of a name counts."""
     properties = {}
     for pair in stored.split("\x02"):
         name, found, value = pair.partition("\x01")
@@ -208,7 +208,7 @@ def read_properties(stored: str) -> dict[str, str]:
 
 
 def keys(stored: str) -> list[str]:
-    """What a message is found by: its UNIQ_KEY, then each word of KEYS; twice where they are equal."""
+    """The index keys of a message: its UNIQ_KEY, then each word of KEYS; twice where they are equal."""
     properties = read_properties(stored)
     words = [word for word in properties.get("KEYS", "").split(" ") if word]
     return [properties["UNIQ_KEY"], *words] if "UNIQ_KEY" in properties else words

@@ -1,6 +1,6 @@
 """Records, blanks and queue entries as RocketMQ writes them, byte for byte and one at a time (docs/rocketmq/store.md).
 
-Nothing here is shared with what it judges: only struct and zlib.
+It shares no code with what it tests: it uses only struct and zlib.
 """
 
 import ipaddress
@@ -90,7 +90,7 @@ def encode(record: Record) -> bytes:
 
 
 def encode_blank(room: int) -> bytes:
-    """What closes a segment with `room` bytes left (1.5): eight bytes, the rest is left as it was."""
+    """The blank record of a segment with `room` bytes left (1.5): eight bytes; the rest stays as it was."""
     return struct.pack(">iI", room, BLANK_MAGIC)
 
 
@@ -133,7 +133,7 @@ def _close(segment: bytearray, at: int) -> None:
 
 
 def write_commitlog(root: Path, placed: Sequence[Record], segment_bytes: int) -> None:
-    """The segment files of a log below `root`, storePathRootDir."""
+    """Write the segment files of a log below `root`, storePathRootDir."""
     directory = root / "commitlog"
     directory.mkdir(parents=True, exist_ok=True)
     for start, content in encode_segments(placed, segment_bytes).items():
@@ -148,7 +148,7 @@ def write_queue(
     first: int = 0,
     file_bytes: int = 6_000,
 ) -> None:
-    """The files of one queue whose first entry has the offset `first`: (physical_offset, size_bytes, tags_code) each."""
+    """Write a queue's files, from offset `first` on; entries are (physical_offset, size_bytes, tags_code)."""
     directory = root / "consumequeue" / topic / str(queue_id)
     directory.mkdir(parents=True, exist_ok=True)
     per_file = file_bytes // 20
