@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,6 +44,8 @@ def run(job: str, store: str, *arguments: object) -> None:
 
 def end_jvm() -> None:
     """Let the JVM come to its own end: on the way it writes the file."""
+    # Else pyspark's thread that waits for sums of the JVM says that it has gone.
+    SparkSession.builder.getOrCreate().stop()
     gateway = SparkContext._gateway
     assert gateway is not None, "the jobs have started one"
     gateway.proc.stdin.close()
