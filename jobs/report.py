@@ -12,8 +12,7 @@ from jobs.launch.job import job, main
 from jobs.launch.live_page import LivePage
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
-from pipelines.reports.page.overview import overview
-from pipelines.reports.page.render import render
+from pipelines.store.store import Store
 
 
 @job
@@ -35,8 +34,16 @@ def report(
         return _watch(run, out, port, every)
     if out is None:
         raise BadInput("report needs --out FILE for the page, or --watch to serve it")
-    page = render(overview(run.store.snapshot(), run.now_ms))
+    page = _page(run.store, run.now_ms)
     return {"out": str(out), "bytes": write_whole(out, page)}
+
+
+def _page(store: Store, now_ms: int, version: str | None = None) -> str:
+    # The libraries of charts and tables take a second to import. Help and refusals do not need them.
+    from pipelines.reports.page.overview import overview
+    from pipelines.reports.page.render import render
+
+    return render(overview(store.snapshot(), now_ms), version)
 
 
 def _expect_place(out: Path) -> None:
@@ -69,7 +76,7 @@ def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any
                 # The job's clock, which --now may fix, plus the time since it was read.
                 now_ms = run.now_ms + int((time.monotonic() - started) * 1000)
                 try:
-                    page = render(overview(store.snapshot(), now_ms), version=live.next_version)
+                    page = _page(store, now_ms, live.next_version)
                 except Exception as failure:
                     if live.shown == 0 or run.is_interruption(failure):
                         raise

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A browser for the tests of the report's page: the one that is there, else Debian's chromium. Run by `make test-slow`.
+# A browser for the tests of the report's page: the one that is there, else Debian's chromium. Run by `make test-slow` and `make test-all`.
 set -euo pipefail
 
 command -v chromium >/dev/null && exit 0

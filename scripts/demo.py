@@ -1,7 +1,7 @@
 """`make demo`: a real broker's store becomes tables, messages of one's own go in, answers come out in SQL.
 
 Everything here is a command a user can type; each is shown before it runs. They share one Spark session, which a shell
-cannot give them.
+cannot give them. The first time, scripts/setup.sh has the session's JVM keep its classes when it ends: some ten seconds.
 """
 
 import shlex
@@ -9,6 +9,8 @@ import shutil
 import sys
 import tarfile
 from pathlib import Path
+
+from share_classes import end_jvm
 
 from jobs.launch.cli import run
 
@@ -51,8 +53,10 @@ The store is in {STORE}: Delta tables, for any reader of Delta; the page is demo
   .venv/bin/commitlake query --store {STORE} topic-status --topic OrderTopic
   .venv/bin/commitlake sql --store {STORE} "SELECT * FROM message_lineage LIMIT 5"
   .venv/bin/commitlake put_messages --store {STORE} --input your.jsonl
-  .venv/bin/commitlake --help"""
+  .venv/bin/commitlake --help""",
+        flush=True,
     )
+    end_jvm()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A small HDFS for the tests of several writers at once: its jars in .setup/hdfs/. Run by `make test-slow`.
+# A small HDFS for the tests of several writers at once: its jars in .setup/hdfs/. Run by `make test-slow` and `make test-all`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

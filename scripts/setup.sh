@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv, jars/ and .setup/classes.jsa what requirements.txt, pyproject.toml and scripts/jars.sha256 say. Run by `make setup`.
+# Make .venv, jars/ and .setup/classes.jsa what requirements*.txt, pyproject.toml and scripts/jars.sha256 say. Run by `make setup`.
 #
 # Safe to run again and to kill: a step counts as done only when its stamp in .setup/ was written after it, and each
 # stamp is a digest of what the step was made from. With nothing to do it takes well under a second.
@@ -8,15 +8,22 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 DELTA=io.delta:delta-spark_4.1_2.13:4.4.0 # the same version as in pom.xml and requirements.txt
 
+# main [dev|demo]: dev brings also what tests, lint and types need; demo takes the tour in the end.
 main() {
     mkdir -p .setup
     wait_for_other_setup
     check_make
     find_java
     find_python
+    begin_fetching_jars
     install_packages
+    [ "${1:-}" != dev ] || install_dev_packages
     install_project
-    fetch_jars
+    end_fetching_jars
+    if [ "${1:-}" = demo ]; then
+        demo
+        return
+    fi
     share_classes
     [ "${did_something:-no}" = yes ] && say "set up; try: make demo" || say "nothing to do"
 }
@@ -76,27 +83,66 @@ sha256() { if command -v sha256sum >/dev/null; then sha256sum "$@"; else shasum 
 
 install_packages() {
     local wanted
-    wanted=$(digest requirements.txt)
+    wanted=$(digest requirements.txt requirements-setup.txt)
     is_done packages "$wanted" && [ -x .venv/bin/python ] && return
-    # Always from nothing: a killed pip leaves packages half there and takes them for whole the next time, and
-    # packages that are no longer wanted would stay.
-    rm -f .setup/packages .setup/project
-    say "making .venv with Python $python_version"
-    "$python" -m venv --clear .venv ||
-        stop "$python could not make a virtual environment; is its venv module installed (Debian: apt-get install python3.11-venv)?"
-    say "installing the pinned packages of requirements.txt (half a gigabyte, a minute or two)"
-    # First the tool that builds the one package that comes as source (pyspark): with it in place nothing is fetched
-    # that has no pinned hash.
-    awk '/^setuptools==/ {wanted = 1} wanted {print} wanted && !/\\$/ {exit}' requirements.txt >.setup/build-tool.txt
-    pip_install --require-hashes -r .setup/build-tool.txt && pip_install --require-hashes -r requirements.txt ||
-        stop "the packages could not be installed, pip says above why; is a package index reachable?"
+    rm -f .setup/packages .setup/dev-packages .setup/project
+    make_environment .venv
+    say "installing the pinned packages of requirements.txt (half a gigabyte, a minute or so)"
+    install_pinned .venv requirements.txt
     write_find_spark_home
     done_with packages "$wanted"
+}
+
+install_dev_packages() {
+    local wanted
+    wanted=$(digest requirements-dev.txt)
+    is_done dev-packages "$wanted" && return
+    # A file that says something else: others are there, or half of them. Begin from nothing.
+    [ ! -e .setup/dev-packages ] || { rm -f .setup/packages && install_packages; }
+    echo begun >.setup/dev-packages
+    say "installing the pinned packages of requirements-dev.txt for tests, lint and types"
+    install_pinned .venv requirements-dev.txt
+    done_with dev-packages "$wanted"
+}
+
+# make_environment FOLDER: a new one, with what installs into it. Always from nothing: a killed installation leaves packages
+# half there, the next takes them for whole, and packages that are no longer wanted would stay.
+make_environment() {
+    say "making $1 with Python $python_version"
+    "$python" -m venv --clear "$1" ||
+        stop "$python could not make a virtual environment; is its venv module installed (Debian: apt-get install python3.11-venv)?"
+    pip_install "$1" --require-hashes -r requirements-setup.txt ||
+        stop "the packages could not be installed, pip says above why; is a package index reachable?"
+}
+
+# install_pinned FOLDER FILE: uv needs a seventh of pip's time. It does not read pip's settings, so pip installs where these name
+# another index or the way to it, and where uv fails.
+install_pinned() {
+    if ! "$1/bin/python" -m pip config list | grep -qE "\.(index-url|extra-index-url|no-index|proxy|trusted-host|client-cert)="; then
+        uv_install "$1" "$2" >.setup/uv.log 2>&1 && return
+        say "uv could not install them (.setup/uv.log says why); asking pip"
+    fi
+    pip_install "$1" --require-hashes -r "$2" ||
+        stop "the packages could not be installed, pip says above why; is a package index reachable?"
+}
+
+# A file names all that its packages need, so none is asked what it needs: pyspark's source would be fetched for that, and again to
+# be built. The wheel built of it is unpacked at once, so it is not compressed before; and what uv keeps of both is over a gigabyte.
+uv_install() {
+    "$1/bin/uv" pip install --quiet --python "$1/bin/python" --require-hashes --no-deps --no-build-isolation \
+        --config-settings-package pyspark:--build-option=--compression=stored -r "$2" &&
+        { "$1/bin/uv" cache clean --quiet pyspark pyspark-client || true; }
+}
+
+# What builds a package that comes as source (pyspark) is in requirements-setup.txt: nothing is fetched without a pinned hash.
+pip_install() {
+    "$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --use-pep517 --no-build-isolation "${@:2}"
 }
 
 # Read by .venv/bin/spark-submit, spark-sql and pyspark. The one pip installs asks whatever python3 is on the PATH where
 # Spark is, and that one does not know.
 write_find_spark_home() {
+    rm -f .venv/bin/find-spark-home # may be a link into uv's cache
     cat >.venv/bin/find-spark-home <<'SCRIPT'
 #!/usr/bin/env bash
 bin=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -110,20 +156,28 @@ install_project() {
     wanted=$(digest pyproject.toml)
     is_done project "$wanted" && [ -x .venv/bin/commitlake ] && return
     say "installing the commitlake command"
-    pip_install --no-deps --editable . ||
+    pip_install .venv --no-deps --editable . ||
         stop "the commitlake command could not be installed, pip says above why"
     done_with project "$wanted"
 }
 
-pip_install() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 --no-build-isolation "$@"
-}
-
-fetch_jars() {
+# The network waits on one, the disk on the other: Maven runs beside the installation of the packages.
+begin_fetching_jars() {
     jars_are_right jars && return
     say "fetching the Delta jars"
     rm -rf .setup/jars && mkdir .setup/jars
-    fetch_with_maven || fetch_with_spark ||
+    maven=none
+    command -v mvn >/dev/null || return 0
+    # Replaces the shell that waits for it, so that it can be ended.
+    (exec mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies \
+        -DoutputDirectory="$PWD/.setup/jars" >.setup/maven.log 2>&1) &
+    maven=$!
+    trap 'kill $maven 2>/dev/null || true' EXIT
+}
+
+end_fetching_jars() {
+    [ -n "${maven:-}" ] || return 0
+    maven_has_fetched || fetch_with_spark ||
         stop "the Delta jars ($DELTA) could be fetched neither by Maven nor by Spark, which say above why; is a Maven repository reachable?"
     jars_are_right .setup/jars ||
         stop "the fetched Delta jars are not those of scripts/jars.sha256; see .setup/jars; nothing was put into jars/"
@@ -137,10 +191,9 @@ jars_are_right() {
     (cd "$1" && sha256 --check --status ../"$([ "$1" = jars ] || echo ../)"scripts/jars.sha256)
 }
 
-fetch_with_maven() {
-    command -v mvn >/dev/null || { say "no Maven (mvn) here; asking Spark's own resolver" && return 1; }
-    mvn --quiet --batch-mode --strict-checksums dependency:copy-dependencies \
-        -DoutputDirectory="$PWD/.setup/jars" >.setup/maven.log 2>&1 && return
+maven_has_fetched() {
+    [ "$maven" != none ] || { say "no Maven (mvn) here; asking Spark's own resolver" && return 1; }
+    wait "$maven" && return
     tail -20 .setup/maven.log >&2
     say "Maven failed; asking Spark's own resolver"
     return 1
@@ -176,17 +229,34 @@ PYTHON
 
 # Most of a command's first seconds go into reading Spark's classes; a JVM can keep them as it had them in memory.
 share_classes() {
-    local wanted
-    wanted=$("$java" -version 2>&1 | cat - requirements.txt scripts/jars.sha256 scripts/share_classes.py | digest -)
-    is_done classes "$wanted" && return
+    classes_are_kept && return
     say "keeping Spark's classes ready, so that commands start faster (a minute)"
-    rm -f .setup/classes.jsa
-    SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$PWD/.setup/classes.new -Xlog:disable" \
-        .venv/bin/python scripts/share_classes.py >.setup/classes.log 2>&1 &&
-        mv .setup/classes.new .setup/classes.jsa ||
+    keep_classes_of scripts/share_classes.py >.setup/classes.log 2>&1 ||
         say "that did not work, .setup/classes.log says why; commands work without"
-    done_with classes "$wanted"
+    done_with classes "$classes_wanted"
+}
+
+# The tour loads the classes that share_classes.py would load, so the first one keeps them when it ends.
+demo() {
+    if classes_are_kept; then
+        exec 9>&- # the next setup need not wait for the tour
+        exec .venv/bin/python scripts/demo.py
+    fi
+    keep_classes_of scripts/demo.py
+    done_with classes "$classes_wanted"
+}
+
+classes_are_kept() {
+    classes_wanted=$("$java" -version 2>&1 | cat - requirements.txt scripts/jars.sha256 scripts/share_classes.py | digest -)
+    is_done classes "$classes_wanted"
+}
+
+# keep_classes_of SCRIPT: without the file commands are slower, that is all.
+keep_classes_of() {
+    rm -f .setup/classes.jsa
+    SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$PWD/.setup/classes.new -Xlog:disable" .venv/bin/python "$1"
+    [ ! -f .setup/classes.new ] || mv .setup/classes.new .setup/classes.jsa
 }
 
 # setup_airflow.sh takes the steps from here.
-if [ "${BASH_SOURCE[0]}" = "$0" ]; then main; fi
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then main "$@"; fi

@@ -16,24 +16,13 @@ main_airflow() {
 
 install_airflow() {
     local wanted
-    wanted=$(digest requirements-airflow.txt)
+    wanted=$(digest requirements-airflow.txt requirements-setup.txt)
     is_done airflow "$wanted" && [ -x .airflow/venv/bin/airflow ] && return
-    # From nothing, for the reasons setup.sh gives.
     rm -f .setup/airflow
-    say "making .airflow/venv with Python $python_version"
-    "$python" -m venv --clear .airflow/venv ||
-        stop "$python could not make a virtual environment; is its venv module installed (Debian: apt-get install python3.11-venv)?"
+    make_environment .airflow/venv
     say "installing the pinned packages of requirements-airflow.txt (two thirds of a gigabyte, a minute or two)"
-    # First the tool that builds the one package that comes as source (pyspark-client).
-    awk '/^setuptools==/ {wanted = 1} wanted {print} wanted && !/\\$/ {exit}' requirements-airflow.txt >.setup/build-tool.txt
-    pip_install_airflow -r .setup/build-tool.txt && pip_install_airflow -r requirements-airflow.txt ||
-        stop "Airflow's packages could not be installed, pip says above why; is a package index reachable?"
+    install_pinned .airflow/venv requirements-airflow.txt
     done_with airflow "$wanted"
-}
-
-pip_install_airflow() {
-    .airflow/venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
-        --use-pep517 --no-build-isolation "$@"
 }
 
 main_airflow

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -43,6 +44,8 @@ def run(job: str, store: str, *arguments: object) -> None:
 
 def end_jvm() -> None:
     """Let the JVM exit by itself: it writes the file as it exits."""
+    # Otherwise pyspark's thread that waits for the JVM's accumulators reports that the JVM has gone.
+    SparkSession.builder.getOrCreate().stop()
     gateway = SparkContext._gateway
     assert gateway is not None, "the jobs have started one"
     gateway.proc.stdin.close()

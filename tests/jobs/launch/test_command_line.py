@@ -56,6 +56,24 @@ def test_help_lists_every_job_with_its_first_sentence():
         assert summary(job) == (getattr(import_module(f"jobs.{job}"), job).__doc__ or "").splitlines()[0]
 
 
+# numpy is not among them: pyspark imports it, and pyarrow imports less than a tenth of a second.
+HEAVY = {"pandas", "scipy", "great_expectations", "altair", "vl_convert", "itables", "jinja2", "requests"}
+
+
+def test_what_only_a_page_or_a_check_needs_is_imported_for_these_alone():
+    jobs = ", ".join(f"jobs.{job}" for job in JOBS)
+    imported = set(in_a_process(f"import {jobs}; print(*sys.modules)").stdout.split())
+    assert f"jobs.{JOBS[-1]}" in imported
+    assert not HEAVY & imported
+
+
+def test_help_imports_no_spark():
+    code = "import atexit; atexit.register(lambda: print(*sys.modules)); from jobs.launch.cli import run; run(['--help'])"
+    imported = set(in_a_process(code).stdout.split())
+    assert "jobs.launch.cli" in imported
+    assert not (HEAVY | {"pyspark", "numpy", "pyarrow"}) & imported
+
+
 def run_job_help(*job: str) -> str:
     shown = in_a_process(f"from jobs.launch.cli import run; run({[*job, '--help']})", COLUMNS="200")
     assert shown.returncode == 0, shown.stderr
