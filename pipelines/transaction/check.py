@@ -49,7 +49,7 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     """
     settings = at.store.settings
     seen = seen_by(at, FOLLOWER)
-    # Due at that very clock was not due yet: a half is asked about when it is older than its limit.
+    # A half that is due at that very clock was not checked yet: it has to be older than its limit.
     is_new = (F.col("append_seq") > seen.append_seq) | (F.col("due_ms") >= seen.clock_ms)
     due = halves(at, is_new & (F.col("due_ms") < now_ms)).unionByName(
         _born_in_the_future(at, now_ms, seen.append_seq)
