@@ -12,6 +12,7 @@ from pipelines.log.requests import read_requests, refuse_missing, refuse_parked,
 from pipelines.retry.send_back import (
     REQUEST_COLUMNS,
     SENT_BACK_COUNTS,
+    expect_sending_back,
     failures_of,
     group_config,
     plan_group,
@@ -53,6 +54,7 @@ def send_requests(
     """The counts of send_back, from carrying out requests; `named`: their source, for errors."""
     at = run.store.snapshot()
     config = group_config(at, group)
+    expect_sending_back(at, config)
     found = with_rows(at, requests)
     refuse_missing(found, named)
     refuse_parked(found, named)

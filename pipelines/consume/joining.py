@@ -16,8 +16,10 @@ from pipelines.consume.subscriptions import (
 from pipelines.errors import BadInput
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.reports.queues import expect_topic
-from pipelines.retry.send_back import group_config, plan_group
+from pipelines.retry.send_back import expect_retries_writable, group_config, plan_group
+from pipelines.rocketmq.names import retry_topic
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
+from pipelines.store.permissions import expect_readable
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 
@@ -48,7 +50,8 @@ class Joined:
 def join(at: Snapshot, options: Options, now_ms: int) -> Joined:
     """What a run reads as a group: the subscription of its command line, else those that are recorded.
 
-    Raises BadInput for a group that may not be made or may not read like this, and for a subscription that is refused.
+    Raises BadInput where the group may not be made or may not read like that, for what may not be subscribed, and where
+    permissions forbid to read its topics or to write its retries.
     """
     group = _group_of(at, options)
     known = [one for one in read_subscriptions(at) if one.group == options.group]
@@ -66,6 +69,12 @@ def join(at: Snapshot, options: Options, now_ms: int) -> Joined:
         if options.filter is not None or not known:
             made = _subscription(at, options, options.topic, now_ms)
             known = [made]
+    read = [one.topic for one in known]
+    if options.is_broadcasting:
+        expect_readable(at, read)
+    else:
+        expect_readable(at, [*read, retry_topic(group.group)])
+        expect_retries_writable(at, group)
     filters = {
         one: find_class_filter(at, one.group, one.topic, one.expression)
         for one in known

@@ -111,6 +111,15 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
         complaints.append(out_of_years("born_timestamp"))
     if may_divert(source):
         complaints += diversion_complaints(source, rules.settings, rules.now_ms)
+    if has("batch"):
+        complaints.append(
+            F.when(
+                F.col("batch").isNotNull() & F.col("topic").startswith(RETRY_PREFIX),
+                F.format_string(
+                    "a batch cannot be sent to retries (topic %s); put its messages one by one", "topic"
+                ),
+            )
+        )
     if has("queue_id"):
         complaints += _queue_complaints(rules)
     if rules.needs_sharding_key:

@@ -22,8 +22,11 @@ from pipelines.produce.put import Found, Put, QueuesChanged, find
 from pipelines.produce.put_topics import PutTopics
 from pipelines.produce.quarantine import first_bad_rows, plan_quarantine
 from pipelines.produce.send_hooks import tell_after, tell_before
+from pipelines.retry.send_back import plan_group
 from pipelines.rocketmq.compression import Codec
+from pipelines.store.groups import read_groups
 from pipelines.store.head import read_head
+from pipelines.store.permissions import expect_store_writable
 from pipelines.store.topics import plan_make_topics, read_topics
 from pipelines.store.work import Work
 from schemas import COMMITLOG
@@ -65,11 +68,12 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
     store = work.store
     if store.settings["brokerRole"] == "SLAVE":
         raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
+    expect_store_writable(store.settings)
     at = store.snapshot()
     at.preload(COMMITLOG)
     source = freeze(work.spark, options.path, options.format)
     batch_id = options.batch_id or source.digest
-    topics = PutTopics(read_topics(at), store.settings)
+    topics = PutTopics(read_topics(at), store.settings, read_groups(at).keys())
     rules = AcceptRules(
         store.settings,
         work.now_ms,
@@ -109,6 +113,8 @@ def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: An
         found = put.known(work.store.snapshot(), found)
         if counted.bad_rows:
             work.commit(lambda at: plan_quarantine(at, counted, put.batch_id))
+    for group in topics.missing_groups(counted.topics):
+        work.commit(partial(plan_group, group=group))
     if new := topics.missing(counted.topics):
         work.commit(lambda at: plan_make_topics(at, new))
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in new)
@@ -187,7 +193,8 @@ def _append_all(
 def _counted_again(work: Work, put: Put) -> CountedInput:
     """The input counted with its topics' queues of now. Raises StoreError where a topic no longer takes its messages."""
     work.say("topics have other queues than when the input was counted: counting again")
-    topics = PutTopics(read_topics(work.store.snapshot()), work.store.settings)
+    at = work.store.snapshot()
+    topics = PutTopics(read_topics(at), work.store.settings, read_groups(at).keys())
     counted = count_for(put.counted.given, topics, put.counted.rules.split_batches)
     complaints = [
         *topics.complaints(counted.topics).values(),

@@ -1,20 +1,25 @@
 """The topics of a put: those of the store, and those that the put makes on the fly."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from pipelines.log.count import QueueNums
+from pipelines.rocketmq.names import group_name_complaint, group_of_retry_topic
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.topics import TopicConfig, default_topic, no_queues_complaint, topic_made_on_the_fly
 
 
 @dataclass(frozen=True)
 class PutTopics:
-    """Topics as of one snapshot, and the settings that decide about new ones."""
+    """Topics as of one snapshot, and the settings that decide about new ones.
+
+    groups  names of the groups that are there: whose retries may be put to (delay-retry-transaction.md 4.4)
+    """
 
     there: Mapping[str, TopicConfig]
     settings: Settings
+    groups: Collection[str] = ()
 
     def config(self, topic: str) -> TopicConfig:
         """The topic's config, or the one that it gets when it is made on the fly."""
@@ -37,8 +42,27 @@ class PutTopics:
         """Configs of those of the topics that the store does not have: the put makes them."""
         return [self.config(topic) for topic in sorted(set(topics) - set(self.there))]
 
+    def missing_groups(self, topics: Iterable[str]) -> list[str]:
+        """Groups that a put makes, because one of the topics holds their retries."""
+        groups = {group for topic in topics if (group := group_of_retry_topic(topic)) is not None}
+        return sorted(groups - set(self.groups))
+
+    def _group_complaint(self, topic: str) -> str | None:
+        """Why a topic of retries belongs to no group and to none that may be made; None where it does, and for others."""
+        (group,) = self.missing_groups([topic]) or (None,)
+        if group is None:
+            return None
+        if not self.settings["autoCreateSubscriptionGroup"]:
+            return (
+                f"topic {topic} holds retries of group {group}, which does not exist, and autoCreateSubscriptionGroup is "
+                "false; create it with `topics create-group`"
+            )
+        return group_name_complaint(group)
+
     def complaints(self, topics: Iterable[str]) -> dict[str, str]:
-        """Topic -> why nothing can be put to it: not there and not made on the fly, not writable, or without queues."""
+        """Topic -> why nothing can be put to it: it does not exist and is not made on the fly, is not writable, or has no
+        queues or no group.
+        """
         complaints = {}
         for topic in topics:
             config = self.config(topic)
@@ -47,9 +71,13 @@ class PutTopics:
                     f"topic {topic} does not exist and autoCreateTopicEnable is false; create it first"
                 )
             elif not config.is_writable:
-                complaints[topic] = f"topic {topic} is not writable (perm {config.perm})"
+                complaints[topic] = (
+                    f"topic {topic} is not writable (perm {config.perm}); `topics update {topic} --perm RW` allows it"
+                )
             elif config.write_queue_nums < 1:
                 complaints[topic] = no_queues_complaint(config)
+            elif (complaint := self._group_complaint(topic)) is not None:
+                complaints[topic] = complaint
         return complaints
 
     def overrun(self, queues: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from pipelines.log.append_ids import TRACE_PREFIX, is_put_by
 from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.produce.trace import traces_of_sends
 from pipelines.rocketmq.names import TRACE_TOPIC
+from pipelines.store.permissions import expect_store_writable
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import TopicConfig, plan_make_topics, read_topics
 from pipelines.store.work import Work
@@ -15,7 +16,8 @@ from schemas import COMMITLOG
 
 
 def expect_trace_topic(at: Snapshot) -> None:
-    """Raises BadInput where the trace topic is not writable."""
+    """Raises BadInput where the trace topic, or the store, is not writable."""
+    expect_store_writable(at.store.settings)
     config = read_topics(at).get(TRACE_TOPIC)
     if config is not None and not (config.is_writable and config.write_queue_nums):
         raise BadInput(

@@ -6,26 +6,35 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import messages_of
-from pipelines.reports.queues import Queue, read_queue
+from pipelines.reports.queues import Queue, expect_topic, read_queue
 from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
+from pipelines.store.permissions import reading_complaint
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
 
 DEFAULT_MESSAGES = 32
+# RocketMQ's answer where permissions forbid to read: no status of its store, but a code of its response.
+NO_PERMISSION, NO_PERMISSION_CODE = "NO_PERMISSION", 16
 
 
 def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int) -> Answer:
     """At most `max_messages` rows of the queue from `offset` on; `pull_status` and `next_offset` as a broker's.
 
-    A broker also ends a page at the end of a queue file and after some bytes; here only `max_messages` limits it.
+    A broker also ends a page at the end of a queue file and after some bytes; here only `max_messages` limits it. Where
+    permissions forbid to read, the status is NO_PERMISSION, with `response_code` and `remark`.
     """
     if max_messages < 1:
         raise BadInput(f"--max is {max_messages}; expected at least 1")
+    expect_topic(at, topic)
+    nothing = read_view(at, "messages").where(F.lit(False))
+    forbidden = reading_complaint(at, topic)
+    if forbidden is not None:
+        said = {"response_code": NO_PERMISSION_CODE, "remark": forbidden}
+        return Answer(nothing, result={"pull_status": NO_PERMISSION, "next_offset": offset, **said})
     queue = read_queue(at, topic, queue_id)
     outside = status_outside(queue, offset)
     if outside is not None:
         status, next_offset = outside
-        nothing = read_view(at, "messages").where(F.lit(False))
         return _answer(nothing, queue, status, next_offset)
     end = min(offset + max_messages, queue.max_offset)
     units = queue.entries(at, offset, end)

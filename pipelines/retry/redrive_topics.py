@@ -4,6 +4,7 @@ from collections.abc import Set
 
 from pipelines.errors import BadInput
 from pipelines.rocketmq.names import SEND_FORBIDDEN, topic_name_complaint
+from pipelines.store.permissions import expect_store_writable
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     TopicConfig,
@@ -27,9 +28,10 @@ def expect_no_own_topic(names: Set[str]) -> None:
 def topics_of(at: Snapshot, names: Set[str]) -> tuple[dict[str, TopicConfig], list[TopicConfig]]:
     """The topics by name, and those of them that are missing: they are made on the fly where a put would make them.
 
-    Raises BadInput for a topic that may not be made or written to.
+    Raises BadInput for a topic that may not be made or written to, and where the store may not be written to.
     """
     settings = at.store.settings
+    expect_store_writable(settings)
     topics = read_topics(at)
     missing = sorted(names - set(topics))
     if missing and not settings["autoCreateTopicEnable"]:

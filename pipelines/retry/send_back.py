@@ -2,6 +2,10 @@
 
 docs/rocketmq/delay-retry-transaction.md 4.3, columns R and Q of 0.5. One failure of a group is sent back once: the claim
 names the group and the generation of the queue, which a reset raises, so that the same message may fail again after it.
+
+How long a retry waits is decided here and kept in `due_ms`: its level is one of retryDelayLevel, the ladder of retries, so
+that a table made for other delays does not change it (3.5, defect 7). DELAY and the queue of the schedule topic are those of
+RocketMQ all the same, within messageDelayLevel (1.2).
 """
 
 from collections.abc import Mapping
@@ -11,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
@@ -21,13 +25,14 @@ from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import property_pair, with_store_host_bit
 from pipelines.rocketmq.settings import INT_MAX, Settings
 from pipelines.store.groups import SubscriptionGroupConfig, plan_create_group, read_groups, with_group_created
+from pipelines.store.permissions import store_writing_complaint, topic_writing_complaint
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_retry_topics, read_topics
 from schemas import CONSUMER_OFFSETS
 
 RETRY, DEAD_LETTER = "retry", "dead_letter"
-# The first retry waits as level 3 does, the next as level 4, and so on (4.5).
+# The first retry waits as level 3 of the ladder does, the next as level 4, and so on (4.5).
 FIRST_RETRY_LEVEL = 3
 
 # Counts of plan_send_back's result, besides `more`: what became of failed messages.
@@ -66,8 +71,53 @@ def plan_group(at: Snapshot, group: str) -> Plan:
     return Plan() if group in read_groups(at) else plan_create_group(at, group_config(at, group))
 
 
+def sending_back_complaint(at: Snapshot, group: SubscriptionGroupConfig) -> str | None:
+    """Why nothing may be sent back for a group (4.3-3 to 6); None when it may."""
+    return store_writing_complaint(at.store.settings) or _retries_complaint(at, group)
+
+
+def _retries_complaint(at: Snapshot, group: SubscriptionGroupConfig) -> str | None:
+    """Without retry queues nothing is stored, so that nothing is asked for (4.3-4)."""
+    return topic_writing_complaint(at, retry_topic(group.group)) if group.retry_queue_nums > 0 else None
+
+
+def expect_sending_back(at: Snapshot, group: SubscriptionGroupConfig) -> None:
+    """Raises BadInput where nothing may be sent back for a group."""
+    complaint = sending_back_complaint(at, group)
+    if complaint is not None:
+        raise BadInput(
+            f"failures of group {group.group} cannot be sent back: {complaint}. Nothing was written"
+        )
+
+
+def expect_retries_writable(at: Snapshot, group: SubscriptionGroupConfig) -> None:
+    """Raises BadInput where the group's retry topic may not be written to.
+
+    A store that may only be read is no reason: brokers are drained like that. Its group reads until a message fails.
+    """
+    complaint = _retries_complaint(at, group)
+    if complaint is not None:
+        raise BadInput(
+            f"what group {group.group} fails on could not be sent back: {complaint}. Nothing was read or written"
+        )
+
+
+def _expect_still_allowed(at: Snapshot, group: SubscriptionGroupConfig) -> None:
+    """Raises StoreError where nothing may be sent back any more: what a run did before stays."""
+    complaint = sending_back_complaint(at, group)
+    if complaint is not None:
+        raise StoreError(
+            f"failures of group {group.group} cannot be sent back: {complaint}. Nothing was written of them; run again once "
+            "it is allowed"
+        )
+
+
 def plan_group_topics(at: Snapshot, group: SubscriptionGroupConfig) -> Plan:
-    """The plan that makes the group's retry and dead letter topics, where they do not exist or have too few queues."""
+    """The plan that makes the group's retry and dead letter topics, where they do not exist or have too few queues.
+
+    Raises StoreError where nothing may be sent back.
+    """
+    _expect_still_allowed(at, group)
     return plan_retry_topics(at, group.group, group.retry_queue_nums)
 
 
@@ -101,7 +151,7 @@ def _raised(times: Column, by: int) -> Column:
 
 
 def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
-    """What becomes of failed messages (4.3-9 to 11): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
+    """What becomes of failed messages (4.3-9 to 12): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
 
     failures  `segment`, `source_offset`, `reconsume_times`, `generation`, `delay_level` (null: by the retries), `order`;
               `max_reconsume_times` where it is not the group's
@@ -129,8 +179,10 @@ def plan_send_back(
 ) -> Plan:
     """The plan that appends the copies of failures that are not claimed yet, at most `limit` of them.
 
-    The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues), `more`.
+    The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues), `more`. Raises StoreError where
+    nothing may be sent back.
     """
+    _expect_still_allowed(at, group)
     spans = spans_of(failures)
     chosen = (
         unclaimed(at, failures, spans).drop("segment").orderBy("order").limit(limit + 1).toArrow()
@@ -195,6 +247,6 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
             "reconsume_times": _raised(F.col("reconsume_times"), 1),
             "store_host": F.lit(settings.store_host),
             "sys_flag": with_store_host_bit(F.col("sys_flag"), settings.store_host),
-            "due_after_ms": F.when(~is_dead, level_delay_ms(F.col("level"), levels)),
+            "due_after_ms": F.when(~is_dead, level_delay_ms(F.col("level"), settings.retry_levels_ms)),
         },
     )

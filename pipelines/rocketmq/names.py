@@ -77,6 +77,15 @@ def retry_topic(group: str) -> str:
     return f"{RETRY_PREFIX}{group}"
 
 
+def group_of_retry_topic(topic: str) -> str | None:
+    """The group whose retries a topic holds; None for any other topic.
+
+    >>> group_of_retry_topic("%RETRY%billing"), group_of_retry_topic("billing")
+    ('billing', None)
+    """
+    return topic.removeprefix(RETRY_PREFIX) if topic.startswith(RETRY_PREFIX) else None
+
+
 def dead_letter_topic(group: str) -> str:
     """The topic that holds the messages a group failed on for the last time.
 

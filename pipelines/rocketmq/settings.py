@@ -147,6 +147,13 @@ SETTINGS: Mapping[str, Setting] = {
     "maxIndexNum": Setting(20_000_000, "entries of an exported index file, one unused", whole_number(2)),
     "maxMessageSize": Setting(4_194_304, "bytes of the largest body", whole_number(1)),
     "messageDelayLevel": Setting(DEFAULT_DELAY_LEVELS, "how long each delay level waits", delay_level_list),
+    # A name of this store's own. In RocketMQ retries wait by messageDelayLevel too, so that a table made for other delays
+    # changes what they wait (docs/rocketmq/delay-retry-transaction.md 3.5, defect 7).
+    "retryDelayLevel": Setting(
+        DEFAULT_DELAY_LEVELS,
+        "how long each level of the ladder of retries waits; the first retry takes the third",
+        delay_level_list,
+    ),
     "timerMaxDelaySec": Setting(0, "how far ahead a timed message may be; 0: no limit", whole_number(0)),
     "timerPrecisionMs": Setting(1_000, "milliseconds of a timer slot", timer_precision_ms),
     "transactionTimeOut": Setting(
@@ -154,7 +161,7 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "transactionCheckMax": Setting(15, "checks before a half message is given up", whole_number(0)),
     "transactionCheckInterval": Setting(
-        30_000, "milliseconds between two rounds of checks", whole_number(1, LONG_MAX), acts=False
+        30_000, "milliseconds until a half message is checked again", whole_number(1, LONG_MAX)
     ),
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
     "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day, acts=False),
@@ -168,6 +175,9 @@ SETTINGS: Mapping[str, Setting] = {
     "brokerClusterName": Setting("DefaultCluster", "name of its cluster", words),
     "brokerId": Setting(0, "0 for a master", whole_number(0, LONG_MAX), acts=False),
     "brokerRole": Setting("ASYNC_MASTER", "master or slave", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
+    "brokerPermission": Setting(
+        6, "what clients may do: 4 to read, 2 to write, 6 for both, as a topic's perm", whole_number(0, 7)
+    ),
     "brokerIP1": Setting("127.0.0.1", "address of storeHost", words),
     "listenPort": Setting(10_911, "port of storeHost", whole_number(0, 65_535)),
     "storeHost": Setting("127.0.0.1:10911", "address in each record; else brokerIP1:listenPort", host),
@@ -261,6 +271,11 @@ class Settings:
     def delay_levels_ms(self) -> tuple[int, ...]:
         """Milliseconds of each delay level, level 1 first."""
         return delay_levels_ms(self["messageDelayLevel"])
+
+    @property
+    def retry_levels_ms(self) -> tuple[int, ...]:
+        """Milliseconds of the ladder's level 1 first: what retries wait."""
+        return delay_levels_ms(self["retryDelayLevel"])
 
     @property
     def store_host(self) -> str:

@@ -3,6 +3,9 @@
 docs/rocketmq/delay-retry-transaction.md 5.7, with 5.8 corrected: immunity delays the first check and uses up none, and an
 end settles the newest copy, whichever it names. A check first puts the half back, as a copy with one more
 TRANSACTION_CHECK_TIMES, and only then the producer checks the copy.
+
+A broker passes once every transactionCheckInterval, so that its checks are that far apart (5.6). Here the job may run at any
+time, so the copy itself decides when the half may be checked again: an interval after the copy was stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -41,11 +44,13 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
     """The plan that puts back the halves to be checked, and discards those that are checked often enough or too old.
 
     A half is due when it is older than its limit, or born in the future; one stored at this clock or later waits for the
-    next job run. The result: `checked`, `discarded`, `more`.
+    next job run. One that was checked before waits until transactionCheckInterval has passed since its newest copy was
+    stored, also to be discarded. The result: `checked`, `discarded`, `more`.
     """
     settings = at.store.settings
     seen = seen_by(at, FOLLOWER)
-    is_new = (F.col("append_seq") > seen.append_seq) | (F.col("due_ms") > seen.clock_ms)
+    # A half that is due at that very clock was not checked yet: it has to be older than its limit.
+    is_new = (F.col("append_seq") > seen.append_seq) | (F.col("due_ms") >= seen.clock_ms)
     due = halves(at, is_new & (F.col("due_ms") < now_ms)).unionByName(
         _born_in_the_future(at, now_ms, seen.append_seq)
     )
@@ -78,19 +83,23 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
         waiting = waiting.join(settled_before_import(at, waiting), "source_offset", "left_anti")
     # Born timestamps are compared, not subtracted: that of an imported half may be any 64 bits.
     born = F.col("born_timestamp")
-    is_old = (F.coalesce("times", F.lit(0)) >= settings["transactionCheckMax"]) | (
+    times = F.coalesce("times", F.lit(0))
+    is_old = (times >= settings["transactionCheckMax"]) | (
         born < now_ms - settings["fileReservedTime"] * HOUR_MS
     )
     is_due = (F.col("due_ms") < now_ms) | ((born > now_ms) & ~F.col("is_immune"))
     # A half that this job run has put back waits for the next one.
     is_there = (F.col("store_timestamp") < now_ms) & (F.col("append_id") != run_id)
-    is_ready = is_there & (is_old | is_due)
+    was_checked_lately = (times > 0) & (
+        F.col("store_timestamp") > now_ms - settings["transactionCheckInterval"]
+    )
+    is_ready = is_there & ~was_checked_lately & (is_old | is_due)
     decided = waiting.select(
         "source_offset",
         "claim",
         F.col("source_offset").alias("order"),
         F.when(is_ready, F.when(is_old, DISCARD).otherwise(CHECK)).alias("purpose"),
-        F.coalesce("times", F.lit(0)).alias("times"),
+        times.alias("times"),
         "append_seq",
         is_due.alias("is_due"),
     ).toArrow()

@@ -19,7 +19,7 @@ from pipelines.consume.reader import Reader
 from pipelines.delay.deliver import plan_deliver
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
-from tests.model.group import LEVELS_MS, RETRY, GroupModel
+from tests.model.group import LADDER_MS, RETRY, GroupModel
 
 QUEUES = [("T", number) for number in range(4)]
 STEPS = 30
@@ -179,8 +179,9 @@ def test_random_groups(
 ) -> None:
     # What is recorded of each run is a commit of its own, and no part of a history.
     monkeypatch.setattr("jobs.launch.job._record", lambda *_: None)
-    store = life(messageDelayLevel="1s 5s 10s 30s 1m 2m")
-    assert list(store.store.settings.delay_levels_ms) == LEVELS_MS
+    # Of this table, by which retries do not wait, the third level is the last.
+    store = life(messageDelayLevel="1s 2s 3s")
+    assert list(store.store.settings.retry_levels_ms[: len(LADDER_MS)]) == LADDER_MS
     history = History(store, Listeners(tmp_path, monkeypatch), seed)
     try:
         for _ in range(STEPS):

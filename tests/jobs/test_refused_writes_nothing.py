@@ -68,6 +68,9 @@ def refusing(
         ["put_messages", "--input", parked],
         ["dispatch"],
         ["topics", "create", "ReadOnly", "--perm", "R"],
+        ["topics", "create", "WriteOnly", "--perm", "W"],
+        ["topics", "create", "%RETRY%stuck", "--perm", "R"],
+        ["topics", "create", "%RETRY%deaf", "--perm", "W"],
         ["topics", "create-group", "closed", "--no-consume-enable"],
         ["topics", "create-group", "quiet", "--no-broadcast-enable"],
     ):
@@ -105,7 +108,11 @@ REFUSALS: list[tuple[str, str]] = [
         "consume --group quiet --topic T --listener code_of_refusals:listen --model broadcasting --client-id c",
         "may not broadcast",
     ),
+    ("consume --group new --topic WriteOnly --listener code_of_refusals:listen", "topic WriteOnly may not be read (perm 2"),
+    ("consume --group deaf --topic T --listener code_of_refusals:listen", "topic %RETRY%deaf may not be read (perm 2"),
+    ("consume --group stuck --topic T --listener code_of_refusals:listen", "topic %RETRY%stuck may not be written to"),
     # what failed elsewhere
+    ("send_back --group stuck --input {missing}", "topic %RETRY%stuck may not be written to (perm 4, without W)"),
     ("send_back --group new --input {missing}", "no message 1 is in the log"),
     ("send_back --group new --input {parked}", "message 0 lies in SCHEDULE_TOPIC_XXXX"),
     ("send_back --group new --input {nowhere}", "nowhere"),

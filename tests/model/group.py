@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-LEVELS_MS = [1_000, 5_000, 10_000, 30_000, 60_000, 120_000]
+# The first levels of RocketMQ's own table, which retries wait by whatever messageDelayLevel says.
+LADDER_MS = [1_000, 5_000, 10_000, 30_000, 60_000, 120_000]
 RETRY = ("%RETRY%g", 0)
 
 Queue = tuple[str, int]
@@ -63,8 +64,8 @@ class GroupModel:
         if times >= self.most_times:
             self.dead.append(number)
             return
-        level = min(3 + times, len(LEVELS_MS))
-        due_ms = self.stored_ms + LEVELS_MS[level - 1]
+        level = min(3 + times, len(LADDER_MS))
+        due_ms = self.stored_ms + LADDER_MS[level - 1]
         self.waiting.append((due_ms, self.sent, self.stored_ms, number, times + 1))
         self.sent += 1
 

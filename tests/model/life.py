@@ -21,6 +21,7 @@ TIMER_TOPIC, HALF_TOPIC = "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC, DISCARD_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 LEVELS = [int(level[:-1]) * UNITS_MS[level[-1]] for level in DELAY_LEVELS.split(" ")]
 PRECISION_MS, TIME_OUT_MS, CHECK_MAX, RESERVED_MS = 1_000, 6_000, 15, 72 * 3_600_000
+CHECK_INTERVAL_MS = 30_000
 STORE_HOST = "127.0.0.1:10911"
 
 
@@ -278,12 +279,14 @@ class Store:
                 self.copy(half, "rollback", "settle", now, mark)
 
     def check(self, now: int, answers: dict[str, str]) -> None:
-        """Put back and check halves, by the states of their unique keys; give up after CHECK_MAX checks."""
+        """Put back and check halves, by the states of their unique keys; give up after CHECK_MAX checks, an interval apart."""
         asked = []
         for half in [row for row in self.rows if row.message.topic == HALF_TOPIC]:
             if self.is_claimed(half) or half.store_timestamp >= now:
                 continue
             times = int(half.properties.get("TRANSACTION_CHECK_TIMES", 0))
+            if times and now < half.store_timestamp + CHECK_INTERVAL_MS:
+                continue
             age = now - half.message.born_timestamp
             assert half.due_ms is not None
             if times >= CHECK_MAX or age > RESERVED_MS:

@@ -223,6 +223,25 @@ def test_a_topic_that_is_not_writable_is_refused(
     assert "topic closed is not writable" in run.stderr
 
 
+def test_what_is_put_to_retries_is_for_a_group_and_no_batch(
+    commitlake: Commitlake, store: Store, new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    retry = {"topic": "%RETRY%billing", "body": "a"}
+    alone = write_jsonl(tmp_path / "alone.jsonl", [retry])
+    batch = write_jsonl(tmp_path / "batch.jsonl", [{**retry, "batch": "1"}, {**retry, "batch": "1"}])
+    refused = put(commitlake, store, batch)
+    assert refused.exit_status == 2
+    assert "a batch cannot be sent to retries (topic %RETRY%billing)" in refused.stderr
+    assert store.subscription_groups.where("`group` = 'billing'").isEmpty()
+    assert put(commitlake, store, alone).result["appended"] == 1
+    assert store.subscription_groups.where("`group` = 'billing'").count() == 1
+    closed = new_store(autoCreateSubscriptionGroup="false")
+    refused = put(commitlake, closed, alone)
+    assert refused.exit_status == 2
+    assert "topic %RETRY%billing holds retries of group billing, which does not exist" in refused.stderr
+    assert closed.topics.where("topic = '%RETRY%billing'").isEmpty()
+
+
 def test_arrival_decides_the_order(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     rows = [{"topic": "T", "body": str(n), "arrival": arrival} for n, arrival in enumerate([30, 10, 20, 10])]
     run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows))

@@ -83,6 +83,37 @@ def test_vectors_22_to_27_a_failed_message_comes_later_or_is_dead(life: Callable
     store.expect_promises()
 
 
+@pytest.mark.parametrize(
+    ("ladder", "waits_ms"),
+    [
+        ({}, [10_000, 30_000, 240_000, 7_200_000, 60_000]),  # RocketMQ's own levels 3, 4, 8, 18 and 5
+        ({"retryDelayLevel": "1s 2s 30s 40s"}, [30_000, 40_000, 40_000, 40_000, 40_000]),
+    ],
+)
+def test_retries_wait_by_a_ladder_of_their_own_and_not_by_a_custom_level_table(
+    life: Callable[..., Life], ladder: dict[str, str], waits_ms: list[int]
+) -> None:
+    store = life(messageDelayLevel="1s 3s 5s", **ladder)
+    times = [0, 1, 5, 15, 0]
+    rows = store.append(*[{"reconsume_times": n, "properties": raw(UNIQ_KEY=f"k{n}")} for n in times])
+    requests: list[dict[str, object]] = [{"physical_offset": row.physical_offset} for row in rows]
+    requests[-1]["delay_level"] = 5
+    store.job("send_back", B, "--group", "g", "--input", store.input(*requests))
+    copies = store.rows()[len(rows) :]
+    assert [row.due_ms - B for row in copies] == waits_ms
+    # As a broker with this table would store them: within the table.
+    levels = [(place(row), read_properties(row.properties)["DELAY"]) for row in copies]
+    assert levels == [((SCHEDULE, 2), "3")] * 5
+    store.job("dispatch", B)
+    entries = store.store.consume_queue.where(f"topic = '{SCHEDULE}'").orderBy("queue_offset").collect()
+    assert [entry.tags_code - B for entry in entries] == waits_ms
+    # What is put by level waits as the table says.
+    store.put(B, {"topic": "T", "delay_level": 3})
+    assert store.rows()[-1].due_ms == B + 5_000
+    assert [store.deliver(B + after)["delivered"] for after in (9_999, 10_000)] == [1, int(not ladder)]
+    store.expect_promises()
+
+
 def test_vector_28_without_retry_queues_a_failure_is_dropped_and_counted(life: Callable[..., Life]) -> None:
     store = life()
     store.job("topics", B, "create-group", "g", "--retry-queues", "0")

@@ -57,8 +57,10 @@ def test_a_name_that_has_no_effect_here_is_kept_and_listed():
 
 
 def test_a_setting_that_no_code_reads_is_listed_too():
-    given = dict.fromkeys(("maxHashSlotNum", "transactionCheckInterval", "inSyncReplicas"), "2")
-    assert Settings.of({**given, "maxIndexNum": "7"}).without_effect == sorted(given)
+    given = dict.fromkeys(("maxHashSlotNum", "deleteWhen", "inSyncReplicas"), "2")
+    assert Settings.of(
+        {**given, "maxIndexNum": "7", "transactionCheckInterval": "2"}
+    ).without_effect == sorted(given)
     code = "".join(
         file.read_text()
         for folder in ("pipelines", "jobs")

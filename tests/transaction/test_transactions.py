@@ -66,10 +66,10 @@ def test_a_clock_that_an_earlier_version_kept_has_no_half_asked_about_twice(
         store.job("dispatch", B + 33_000)
         assert seen_by(store.store.snapshot(), "check_transactions") == before
     assert checked(store, B + 33_000) == 0
-    assert checked(store, B + 36_001) == 2  # u30 is over its six seconds, u0 is asked about in each run
+    assert checked(store, B + 63_000) == 2  # u30 is over its six seconds, u0 was asked about an interval ago
     assert times_asked(store, "u0", "u30") == [2, 1]
     assert store.store.progress.columns == PROGRESS.names
-    assert checked(store, B + 36_001) == 0
+    assert checked(store, B + 63_000) == 0
     store.expect_promises()
 
 
@@ -79,23 +79,23 @@ def test_a_check_that_was_killed_between_rows_and_progress_asks_no_more_than_onc
     store = asked
     killed_before_writing(monkeypatch, PROGRESS.name)
     checker = ("--checker", "answers_of_a_test:unknown")
-    assert store.run("check_transactions", B + 36_001, *checker).exit_status == 1
+    assert store.run("check_transactions", B + 63_000, *checker).exit_status == 1
     monkeypatch.undo()
     monkeypatch.syspath_prepend(str(store.directory))
     assert times_asked(store, "u0", "u30") == [2, 1]
-    assert checked(store, B + 36_001) == 0
-    assert checked(store, B + 36_002) == 2
+    assert checked(store, B + 63_000) == 0
+    assert checked(store, B + 93_000) == 2
     store.expect_promises()
 
 
 def test_progress_does_not_count_in_a_copy_whose_log_lacks_the_questions(asked: Life) -> None:
     store = asked
     copy = store.copied("copy")
-    assert checked(store, B + 36_001) == 2
+    assert checked(store, B + 63_000) == 2
     shutil.rmtree(copy.store.path(PROGRESS))  # as in a copy made table by table while jobs run
     shutil.copytree(store.store.path(PROGRESS), copy.store.path(PROGRESS))
-    copy.put(B + 37_000, {"topic": "T"})
-    assert checked(copy, B + 38_000) == 2
+    copy.put(B + 64_000, {"topic": "T"})
+    assert checked(copy, B + 65_000) == 2
     copy.expect_promises()
 
 
@@ -253,10 +253,36 @@ def test_vector_37_a_half_born_in_the_future_is_asked_at_once(
     assert check(B + 1) == (2, 1)  # v37 and old; its immunity delays the first question
     assert check(B + 1) == (0, 0)
     store.put(B + 2, half("later", "rollback", born_timestamp=B + 3))
-    assert check(B + 2) == (1, 0)  # old again; a clock must have passed since later was stored
+    assert check(B + 2) == (0, 0)  # old was asked about lately; later was stored at this clock
     store.put(B + 50_000, half("last", "rollback", born_timestamp=B + 90_000))
     store.put(B + 50_001, half("next", born_timestamp=B + 50_001))
     assert check(B + 50_001) == (4, 2)  # old, young, later, last
+
+
+def test_a_scheduler_that_runs_often_asks_once_an_interval(life: Callable[..., Life], answers: None) -> None:
+    store = life()
+    immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "40"}}
+    store.put(B, half("h", born_timestamp=B), half("immune", born_timestamp=B, **immune))
+    assert [checked(store, B + seconds * 1_000) for seconds in (6, 10, 15, 39)] == [0, 1, 0, 0]
+    # Due at the clock of a run that wrote something: older than its limit only after it.
+    assert checked(store, B + 40_000) == 1
+    assert times_asked(store, "h", "immune") == [2, 0]
+    assert checked(store, B + 40_001) == 1
+    # Each interval counts from its own copy.
+    assert [checked(store, B + 70_000), checked(store, B + 70_001)] == [1, 1]
+    assert times_asked(store, "h", "immune") == [3, 2]
+    store.expect_promises()
+
+
+def test_the_interval_is_a_setting_and_comes_before_giving_up(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life(transactionCheckInterval="1000", transactionCheckMax="2")
+    store.put(B, half("h", born_timestamp=B))
+    clocks = (6_001, 7_000, 7_001, 8_000)
+    assert [checked(store, B + clock) for clock in clocks] == [1, 0, 1, 0]
+    result = store.job("check_transactions", B + 8_001, "--checker", "answers_of_a_test:unknown").result
+    assert (result["checked"], result["discarded"]) == (0, 1)
 
 
 def test_a_half_is_asked_about_when_it_is_older_than_its_limit(
