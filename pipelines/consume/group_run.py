@@ -29,9 +29,10 @@ def read_as_group(
     Raises BadInput for options that do not go together, or with what the store holds.
     """
     options.expect_sense()
+    joined = join(run.store.snapshot(), options, run.now_ms)
+    options = options.of_group(joined.group)
     listener = _listener(options, run.store.settings)
     counts = Counts()
-    joined = join(run.store.snapshot(), options, run.now_ms)
     readers = _readers(run, options, joined, listener, counts, put_traces)
     for reader in readers:
         reader.stand(run.store.snapshot())  # raises where it cannot begin, before anything is written
@@ -44,6 +45,7 @@ def read_as_group(
 
 
 def _listener(options: Options, settings: Settings) -> Listener:
+    assert options.consume_timeout is not None, "of_group has filled it in"
     listener = Listener(
         load_function("--listener", options.listener),
         options.group,
@@ -52,11 +54,11 @@ def _listener(options: Options, settings: Settings) -> Listener:
         load_hook(options.hook),
         settings["maxUnpackedBytes"],
     )
-    takes_single_calls = options.orderly or options.batch_size > 1 or options.hook is not None
+    takes_single_calls = bool(options.orderly) or options.batch_size > 1 or options.hook is not None
     if takes_a_dataframe(listener.call) and takes_single_calls:
         raise BadInput(
             "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it: "
-            "leave them out, or give a listener for single messages"
+            "leave them out (--no-orderly where the group is orderly), or give a listener for single messages"
         )
     return listener
 

@@ -183,6 +183,8 @@ SETTINGS: Mapping[str, Setting] = {
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 
+# What decides how a broker recovers its log: an import reads the log as that broker would, and nothing else reads these.
+OF_AN_IMPORT = ("checkCRCOnRecover", "forceVerifyPropCRC", "messageIndexEnable", "messageIndexSafe")
 ACTING = frozenset(name for name, setting in SETTINGS.items() if setting.acts)
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
@@ -228,12 +230,33 @@ class Settings:
     @property
     def without_effect(self) -> list[str]:
         """Names that were given and that RocketMQ knows, but that no job reads."""
+        return [name for name in self._not_acting if name not in OF_AN_IMPORT]
+
+    @property
+    def of_an_import(self) -> list[str]:
+        """Names that were given and that act when a broker's log is imported, and at no other time."""
+        return [name for name in self._not_acting if name in OF_AN_IMPORT]
+
+    @property
+    def not_acting_told(self) -> list[str]:
+        """Lines about what was given and does not act in this store's life."""
+        return [
+            f"{what}: {', '.join(names)}"
+            for what, names in (
+                ("kept, but without effect here", self.without_effect),
+                ("kept, and read by import_store alone", self.of_an_import),
+            )
+            if names
+        ]
+
+    @property
+    def _not_acting(self) -> list[str]:
         return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
 
     def differences(self, requested: "Settings") -> list[str]:
         """Where `requested` has another value, in words; a default that was given explicitly does not differ."""
         acting = [(name, self[name], requested[name]) for name in sorted(ACTING)]
-        kept = sorted(set(self.without_effect) | set(requested.without_effect))
+        kept = sorted(set(self._not_acting) | set(requested._not_acting))
         others = [(name, self.given.get(name, "not set"), requested.given.get(name, "none")) for name in kept]
         return [
             f"{name} is {here}, requested {there}" for name, here, there in acting + others if here != there
