@@ -15,7 +15,6 @@ from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.rocketmq.names import retry_topic
-from pipelines.rocketmq.settings import Settings
 from pipelines.store.work import Work
 
 
@@ -31,7 +30,7 @@ def read_as_group(
     options.expect_sense()
     joined = join(run.store.snapshot(), options, run.now_ms)
     options = options.of_group(joined.group)
-    listener = _listener(options, run.store.settings)
+    listener = _listener(run, options)
     counts = Counts()
     readers = _readers(run, options, joined, listener, counts, put_traces)
     for reader in readers:
@@ -44,7 +43,7 @@ def read_as_group(
     return counts, 0
 
 
-def _listener(options: Options, settings: Settings) -> Listener:
+def _listener(run: Work, options: Options) -> Listener:
     assert options.consume_timeout is not None, "of_group has filled it in"
     listener = Listener(
         load_function("--listener", options.listener),
@@ -52,7 +51,8 @@ def _listener(options: Options, settings: Settings) -> Listener:
         options.batch_size,
         options.consume_timeout * 60,
         load_hook(options.hook),
-        settings["maxUnpackedBytes"],
+        run.store.settings["maxUnpackedBytes"],
+        run.fixed_now_ms,
     )
     takes_single_calls = bool(options.orderly) or options.batch_size > 1 or options.hook is not None
     if takes_a_dataframe(listener.call) and takes_single_calls:

@@ -8,8 +8,10 @@ are kept and can be listed as without effect; a name it does not know is refused
 import difflib
 import ipaddress
 import re
+import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pipelines.errors import BadInput
@@ -137,6 +139,25 @@ def host(text: str) -> str:
     return f"[{ip}]:{int(port)}" if is_bracketed else f"{ip}:{int(port)}"
 
 
+def time_zone(text: str) -> str:
+    """A zone by its name, `Europe/Berlin`, or by its offset from UTC, `+02:00`: as Java's ZoneId takes them."""
+    name = text.strip()
+    offset = re.fullmatch(r"[+-]([0-9]{2}):([0-5][0-9])", name)
+    if offset and int(offset[1]) * 60 + int(offset[2]) <= 18 * 60:
+        return name
+    if name not in (known := _zone_names()):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"a time zone like Europe/Berlin, UTC or +02:00{hint}")
+    return name
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    # Files of the system's tables that name no place.
+    return frozenset(zoneinfo.available_timezones() - {"Factory", "localtime"})
+
+
 SETTINGS: Mapping[str, Setting] = {
     # 100 bytes: the shortest record (91, a topic of one byte) and the 8 bytes that stay free after it.
     "mappedFileSizeCommitLog": Setting(
@@ -180,6 +201,7 @@ SETTINGS: Mapping[str, Setting] = {
     "maxUnpackedBytes": Setting(
         MAX_UNPACKED_BYTES, "bytes that a compressed body may unpack to", whole_number(1)
     ),
+    "timeZone": Setting("UTC", "time zone of deliver_at_time", time_zone),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 
