@@ -53,8 +53,12 @@ def consume(
         typer.Option(metavar="FILE", help='CONFIG: {"client": ["broker:queue", …], …} of the topic, JSON.'),
     ] = None,
     from_: Annotated[
-        From, typer.Option("--from", help="Where to begin a queue the group has not read yet.")
-    ] = From.first,
+        From | None,
+        typer.Option(
+            "--from",
+            help="Where to begin a queue the group has not read yet [first; last of a group without --from-min-enable].",
+        ),
+    ] = None,
     timestamp: Annotated[
         int | None, typer.Option(metavar="MS", help="--from timestamp: stored then or later.")
     ] = None,
@@ -67,11 +71,19 @@ def consume(
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="More than 1: the listener takes lists.")] = 1,
     orderly: Annotated[
-        bool, typer.Option("--orderly", help="Each queue in order; a failure makes it wait and come again.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            help="Each queue in order; a failure makes it wait and come again [as the group is configured]."
+        ),
+    ] = None,
     consume_timeout: Annotated[
-        float, typer.Option(metavar="MINUTES", min=0, help="A call that takes longer has failed.")
-    ] = 15.0,
+        float | None,
+        typer.Option(
+            metavar="MINUTES",
+            min=0,
+            help="One call may take so long; then it has failed [the group's, 15 unless configured].",
+        ),
+    ] = None,
     max_reconsume_times: Annotated[
         int | None, typer.Option(min=0, help="Failures until a dead letter; else as the group is configured.")
     ] = None,

@@ -27,8 +27,8 @@ def create_store(
 ) -> dict[str, Any]:
     """Make the tables of a store."""
     settings = Settings.of({**_from_file(broker_conf), **_from_options(set_ or [])})
-    if settings.without_effect:
-        run.say(f"kept, but without effect here: {', '.join(settings.without_effect)}")
+    for line in settings.not_acting_told:
+        run.say(line)
     store = Store(run.spark, run.store_uri)
     if store.exists():
         make_tables(store)  # of a newer version, or deleted

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
+from jobs.launch.listings import told_without_effect
 from jobs.launch.run import Run
 from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
@@ -18,7 +19,7 @@ from pipelines.broker_files.losses import (
     offsets_set_back,
     topic_complaints,
 )
-from pipelines.broker_files.store_settings import settings_of
+from pipelines.broker_files.store_settings import recovery_settings, settings_of
 from pipelines.consume.offsets import plan_import_offsets
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings, read_broker_conf
@@ -35,13 +36,17 @@ BrokerConf = Annotated[
 def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
     """Import a RocketMQ store directory; run it again to follow the directory as it grows."""
     directory = BrokerDirectory(from_)
+    store = Store(run.spark, run.store_uri)
     conf = read_conf(broker_conf)
+    for line in Settings.of(conf).not_acting_told:
+        run.say(line)
+    if broker_conf is None and store.exists():
+        conf = recovery_settings(store.settings)
     settings = settings_of(directory, conf)
     # Read before the log: the offsets of a running broker must not be ahead of the imported rows.
     config = BrokerConfig.read(directory)
     log = BrokerLog.read(run.spark, directory, conf)
     tell_end(run, log)
-    store = Store(run.spark, run.store_uri)
     config.expect_few_queues(store.settings if store.exists() else Settings.of(settings))
     if not store.exists():
         make_store(store, settings)
@@ -56,6 +61,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     config, refused = config.with_valid_names(run.store.settings)
     left_out = "it is left out of the store's topics and groups, and so is what groups had read of it"
     warn(run, names_refused(refused, left_out))
+    tell_without_effect(run, config)
     broker = BrokerStore(log, config)
     warn(run, offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))
@@ -97,6 +103,14 @@ def read_conf(path: str | None) -> dict[str, str]:
     if content is None:
         raise BadInput(f"there is no file {path}; expected the broker's settings, broker.conf")
     return read_broker_conf(content.decode("utf-8", "replace"))
+
+
+def tell_without_effect(run: Run, config: BrokerConfig) -> None:
+    """Say what the broker's topics and groups have that is kept here and that no job reads."""
+    for file, configs in (("topics.json", config.topics), ("subscriptionGroup.json", config.groups)):
+        line = told_without_effect({name: one.without_effect for name, one in (configs or {}).items()})
+        if line is not None:
+            run.say(f"{file}: {line}")
 
 
 def tell_end(run: Run, log: BrokerLog) -> None:

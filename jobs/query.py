@@ -10,7 +10,9 @@ from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.reports.answer import cut
 from pipelines.reports.questions import ABOUT_QUEUES, BoundaryOption, Kind, Question
-from pipelines.store.past import PastTables, epoch_ms
+from pipelines.store.past import epoch_ms
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
 
 
 @job
@@ -72,7 +74,7 @@ def query(
         end=end,
         limit=limit,
         as_broker=as_broker,
-        as_of=None if as_of is None else PastTables(run.store, epoch_ms(run.spark, "--as-of", as_of)),
+        as_of=None if as_of is None else _past(run, as_of),
     )
     question.expect_its_own_options()
     answer = question.answered(run.store.snapshot())
@@ -83,6 +85,11 @@ def query(
         rows = readable_messages(rows)
     shown = show(rows, output, limit)
     return {"found": shown.rows, "complete": answer.complete and not shown.was_cut, **answer.result}
+
+
+def _past(run: Run, as_of: str) -> Snapshot:
+    """The tables as they were at a time."""
+    return Store(run.spark, run.store.uri, epoch_ms(run.spark, "--as-of", as_of)).snapshot()
 
 
 if __name__ == "__main__":

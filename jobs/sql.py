@@ -8,8 +8,8 @@ from jobs.launch.job import job, main
 from jobs.launch.output import SqlOutput, show
 from jobs.launch.run import Run
 from jobs.launch.time_limit import time_limit
-from pipelines.store.past import PastTables, epoch_ms
-from pipelines.views.read import Readable
+from pipelines.store.past import epoch_ms
+from pipelines.store.store import Store
 from pipelines.views.read_only_sql import QuerySession, expect_query, spark_faults
 
 # Rows shown without --limit: some pages of a terminal, and a bound on what a program gets by accident.
@@ -38,9 +38,9 @@ def sql(
     """Run one read-only SQL query over the store's tables and views."""
     store = run.store
     expect_query(run.spark, statement)
-    tables: Readable = (
-        store.snapshot() if as_of is None else PastTables(store, epoch_ms(run.spark, "--as-of", as_of))
-    )
+    if as_of is not None:
+        store = Store(run.spark, store.uri, epoch_ms(run.spark, "--as-of", as_of))
+    tables = store.snapshot()
     at_most = limit or ROWS_SHOWN[output]
     with time_limit(run.spark, timeout), spark_faults():
         shown = show(QuerySession(run.spark, tables).rows(statement), output, at_most)

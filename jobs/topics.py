@@ -7,11 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
-from jobs.launch.listings import list_groups, list_topics
+from jobs.launch.listings import list_groups, list_topics, told_without_effect
 from jobs.launch.output import Output
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.store.groups import (
+    Groups,
     SubscriptionGroupConfig,
     plan_create_group,
     plan_delete_group,
@@ -22,6 +23,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     TopicConfig,
+    Topics,
     altered_attributes,
     permission,
     plan_create_topic,
@@ -65,10 +67,13 @@ def topics(
     read_queues: Annotated[int | None, typer.Option(help="Queues that are read.")] = None,
     write_queues: Annotated[int | None, typer.Option(help="Queues that are written.")] = None,
     perm: Annotated[str | None, typer.Option(help="Letters of RWX or a number from 0 to 7 [RW].")] = None,
-    order: Annotated[bool | None, typer.Option(help="Whether messages are ordered over all queues.")] = None,
+    order: Annotated[
+        bool | None, typer.Option(help="Whether messages are ordered over all queues; kept, without effect.")
+    ] = None,
     filter_type: Annotated[str | None, typer.Option(help="SINGLE_TAG or MULTI_TAG.")] = None,
     attributes: Annotated[
-        list[str] | None, typer.Option(metavar="+NAME=VALUE|-NAME", help="As +message.type=FIFO.")
+        list[str] | None,
+        typer.Option(metavar="+NAME=VALUE|-NAME", help="As +message.type=FIFO; kept, without effect."),
     ] = None,
     retry_queues: Annotated[int | None, typer.Option(help="Queues of a group's retry topic [1].")] = None,
     retry_max_times: Annotated[
@@ -76,10 +81,18 @@ def topics(
     ] = None,
     consume_enable: Annotated[bool | None, typer.Option(help="Whether the group may read.")] = None,
     broadcast_enable: Annotated[bool | None, typer.Option(help="Whether it may broadcast.")] = None,
-    from_min_enable: Annotated[bool | None, typer.Option(help="Whether it may start at the first.")] = None,
-    orderly: Annotated[bool | None, typer.Option(help="Whether it reads in order.")] = None,
-    consume_timeout: Annotated[int | None, typer.Option(help="Minutes a message is in work [15].")] = None,
-    retry_policy: Annotated[str | None, typer.Option(metavar="JSON", help="RocketMQ's retry policy.")] = None,
+    from_min_enable: Annotated[
+        bool | None, typer.Option(help="Whether it may begin at the first message.")
+    ] = None,
+    orderly: Annotated[
+        bool | None, typer.Option(help="Whether it reads in order where consume says nothing.")
+    ] = None,
+    consume_timeout: Annotated[
+        int | None, typer.Option(help="Minutes one call of its listener may take [15].")
+    ] = None,
+    retry_policy: Annotated[
+        str | None, typer.Option(metavar="JSON", help="Of clients that pop; kept, without effect.")
+    ] = None,
     output: Annotated[Output, typer.Option(help="How a list is printed.")] = Output.table,
 ) -> dict[str, Any]:
     """Create, update, delete and list topics and consumer groups."""
@@ -103,16 +116,32 @@ def topics(
     changes_topic = bool(topic_changes or attributes)
     _check_arguments(action, name, changes_topic, bool(group_changes))
     if action == Action.list:
-        listed = read_topics(run.store.snapshot()).values()
-        return {"topics": list_topics(listed, run.store.settings, output, run.quiet)}
+        listed = read_topics(run.store.snapshot())
+        count = list_topics(listed.values(), run.store.settings, output, run.quiet)
+        _tell_without_effect(run, listed)
+        return {"topics": count}
     if action == Action.list_groups:
-        groups = read_groups(run.store.snapshot()).values()
-        return {"topics": list_groups(groups, output, run.quiet)}
+        groups = read_groups(run.store.snapshot())
+        count = list_groups(groups.values(), output, run.quiet)
+        _tell_without_effect(run, groups)
+        return {"topics": count}
     committed = run.commit(_planner(action, name or "", topic_changes, attributes or [], group_changes))
     if not committed.wrote:
         is_gone = action in (Action.delete, Action.delete_group)
         run.say(f"there is no {name}; nothing to delete" if is_gone else f"{name} is like that already")
+    elif changes_topic or group_changes:
+        at = run.store.snapshot()
+        known: Topics | Groups = read_topics(at) if changes_topic else read_groups(at)
+        _tell_without_effect(run, known, name)
     return {"topics": committed.result["topics"]}
+
+
+def _tell_without_effect(run: Run, configs: Topics | Groups, of: str | None = None) -> None:
+    """Say what is kept and no job reads: of all, or of one."""
+    chosen = {name: config.without_effect for name, config in configs.items() if of in (None, name)}
+    line = told_without_effect(chosen)
+    if line is not None:
+        run.say(line)
 
 
 def _planner(

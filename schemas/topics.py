@@ -10,10 +10,14 @@ TOPICS = Table(
         ("read_queue_nums", "int", "queues that are read"),
         ("write_queue_nums", "int", "queues that are written"),
         ("perm", "int", "bits: 4 read, 2 write, 1 inherit"),
-        ("topic_filter_type", "string", "SINGLE_TAG or MULTI_TAG"),
-        ("topic_sys_flag", "int", "bits: 1 unit, 2 unit-sub"),
-        ("order", "boolean", "whether its messages are ordered over all queues"),
-        ("attributes", "map", "queue.type, cleanup.policy, message.type, …"),
+        (
+            "topic_filter_type",
+            "string",
+            "SINGLE_TAG or MULTI_TAG, which sets a bit in sys_flag of what is put",
+        ),
+        ("topic_sys_flag", "int", "bits: 1 unit, 2 unit-sub; kept, without effect"),
+        ("order", "boolean", "whether its messages are ordered over all queues; kept, without effect"),
+        ("attributes", "map", "queue.type, cleanup.policy, message.type, reserve.time; kept, without effect"),
     ),
     key=("topic",),
 )

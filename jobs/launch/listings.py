@@ -1,7 +1,7 @@
 """Lists of topics and of consumer groups, for a person at a terminal and for a program that reads lines."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,6 +11,9 @@ from jobs.launch.output import Output, terminal
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.topics import TopicConfig, is_system_topic, permission_letters
+
+# Of those that have a setting without effect.
+NAMES_TOLD = 5
 
 
 def list_topics(configs: Iterable[TopicConfig], settings: Settings, output: Output, quiet: bool) -> int:
@@ -52,6 +55,28 @@ def list_groups(configs: Iterable[SubscriptionGroupConfig], output: Output, quie
     ]
     _print(output, quiet, heading, lines, [asdict(config) for config in ordered])
     return len(ordered)
+
+
+def told_without_effect(configs: Mapping[str, Sequence[str]]) -> str | None:
+    """A line about what is kept of topics or groups, by name, and no job reads; None where there is nothing.
+
+    >>> told_without_effect({"a": ["order"], "b": [], "c": ["order", "message.type"]})
+    'kept, but without effect here: message.type (c), order (a, c)'
+    """
+    having: dict[str, list[str]] = {}
+    for name, kept in configs.items():
+        for setting in kept:
+            having.setdefault(setting, []).append(name)
+    if not having:
+        return None
+    return "kept, but without effect here: " + ", ".join(
+        f"{setting} ({_few(sorted(names))})" for setting, names in sorted(having.items())
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - NAMES_TOLD
+    return ", ".join(names[:NAMES_TOLD]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _print(

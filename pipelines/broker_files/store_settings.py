@@ -7,7 +7,7 @@ from pipelines.broker_files.queue_bounds import queue_names
 from pipelines.broker_files.queue_files import CONSUME_QUEUE, queue_files
 from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
-from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.settings import OF_AN_IMPORT, Settings
 
 
 def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str, str]:
@@ -31,6 +31,11 @@ def settings_of(directory: BrokerDirectory, conf: Mapping[str, str]) -> dict[str
             "(mappedFileSizeConsumeQueue); a broker would not start. Correct the settings"
         )
     return settings
+
+
+def recovery_settings(settings: Settings) -> dict[str, str]:
+    """Those of a store's settings that say how its broker recovers; for an import that is given no broker.conf."""
+    return {name: settings.given[name] for name in OF_AN_IMPORT if name in settings.given}
 
 
 def _queue_file_bytes(directory: BrokerDirectory) -> int | None:

@@ -15,7 +15,6 @@ from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.rocketmq.names import retry_topic
-from pipelines.rocketmq.settings import Settings
 from pipelines.store.work import Work
 
 
@@ -29,9 +28,10 @@ def read_as_group(
     Raises BadInput for options that contradict each other or the store.
     """
     options.expect_sense()
-    listener = _listener(options, run.store.settings)
-    counts = Counts()
     joined = join(run.store.snapshot(), options, run.now_ms)
+    options = options.of_group(joined.group)
+    listener = _listener(run, options)
+    counts = Counts()
     readers = _readers(run, options, joined, listener, counts, put_traces)
     for reader in readers:
         reader.stand(
@@ -45,20 +45,22 @@ def read_as_group(
     return counts, 0
 
 
-def _listener(options: Options, settings: Settings) -> Listener:
+def _listener(run: Work, options: Options) -> Listener:
+    assert options.consume_timeout is not None, "of_group has filled it in"
     listener = Listener(
         load_function("--listener", options.listener),
         options.group,
         options.batch_size,
         options.consume_timeout * 60,
         load_hook(options.hook),
-        settings["maxUnpackedBytes"],
+        run.store.settings["maxUnpackedBytes"],
+        run.fixed_now_ms,
     )
-    takes_single_calls = options.orderly or options.batch_size > 1 or options.hook is not None
+    takes_single_calls = bool(options.orderly) or options.batch_size > 1 or options.hook is not None
     if takes_a_dataframe(listener.call) and takes_single_calls:
         raise BadInput(
             "a listener for DataFrames gets a page at once; --orderly, --batch-size and --hook are not for it: "
-            "leave them out, or give a listener for single messages"
+            "leave them out (--no-orderly where the group is orderly), or give a listener for single messages"
         )
     return listener
 

@@ -75,6 +75,7 @@ class Listener:
     batch_size       N; 1: it takes a message; more: it takes a list of at most N
     timeout_seconds  how long one call may take
     hook             an object with consume_message_before, consume_message_after or both
+    fixed_now_ms     the job's clock where it is fixed; None: the machine's
     max_unpacked_bytes  a compressed body with more raises in the listener that reads it
     """
 
@@ -84,6 +85,11 @@ class Listener:
     timeout_seconds: float = 900.0
     hook: Any = None
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+    fixed_now_ms: int | None = None
+
+    @property
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 if self.fixed_now_ms is None else self.fixed_now_ms
 
     @property
     def takes_context(self) -> bool:
@@ -130,7 +136,7 @@ def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFr
     """
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _calling(listener) as call:
+        with _calling(listener, notes_start=True) as call:
             for batch in batches:
                 ordered = pa.Table.from_batches([batch]).sort_by(
                     [("queue", "ascending"), ("queue_offset", "ascending")]
@@ -159,7 +165,7 @@ def handed_over_in_order(
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stopped: set[int] = set()
-        with _calling(listener) as call:
+        with _calling(listener, notes_start=True) as call:
             for batch in batches:
                 outcomes = _Outcomes(batch)
                 for first, group in _groups(
@@ -259,7 +265,7 @@ def _expect_one_status_each(statuses: pa.Table) -> None:
 
 
 def _page_columns(listener: Listener) -> list[Column]:
-    return [F.col("queue"), F.col("segment"), *message_columns(listener.max_unpacked_bytes)]
+    return [F.col("queue"), *message_columns(listener.max_unpacked_bytes)]
 
 
 def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], StoredMessage]:
@@ -331,8 +337,13 @@ class _Outcomes:
 
 
 @contextmanager
-def _calling(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]], Answer]]:
-    """A function that calls the listener with a group of messages, and the hook before and after, within the timeout."""
+def _calling(
+    listener: Listener, notes_start: bool = False
+) -> Iterator[Callable[[Sequence[StoredMessage]], Answer]]:
+    """A function that calls the listener with a group of messages, and the hook before and after, within the timeout.
+
+    notes_start  whether messages say when they were handed over, as those of RocketMQ's concurrent service do (2.6)
+    """
     takes_context, takes_list = listener.takes_context, listener.batch_size > 1
     before = getattr(listener.hook, "consume_message_before", None)
     after = getattr(listener.hook, "consume_message_after", None)
@@ -347,6 +358,10 @@ def _calling(listener: Listener) -> Iterator[Callable[[Sequence[StoredMessage]],
         if listener.hook is not None:
             hook_context = ConsumeMessageContext(listener.group, first.topic, context.queue_id, list(group))
             _call_hook(before, hook_context)
+        if notes_start:
+            now_ms = listener.now_ms
+            for message in group:
+                message.start_consuming(now_ms)
         status, error, kind = None, None, None
         try:
             with clock:

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from pipelines.errors import BadInput
 from pipelines.rocketmq.names import TRACE_TOPIC
+from pipelines.store.groups import SubscriptionGroupConfig
 
 
 class Model(StrEnum):
@@ -33,10 +34,12 @@ class Options:
 
     listener, hook     MODULE:NAME
     clients, strategy  the clients that share the queues, and how; rooms and config are arguments of some strategies
-    timestamp          the store time at which `from_` begins, epoch milliseconds
+    from_              where a queue begins that is not known yet; None: at the first message, where the group may
+    timestamp          where `from_` begins, epoch milliseconds
     max_seconds        no further page begins after this long
     batch_size         messages of one call to the listener, at most
-    consume_timeout    limit of one call, minutes
+    orderly            None: as the group is configured
+    consume_timeout    limit of one call, minutes; None: as the group is configured
     """
 
     group: str
@@ -50,19 +53,39 @@ class Options:
     strategy: str = "AVG"
     rooms: Sequence[str] | Mapping[str, str] | None = None
     config: Mapping[str, Sequence[str]] | None = None
-    from_: From = From.first
+    from_: From | None = None
     timestamp: int | None = None
     max_messages: int | None = None
     max_bytes: int | None = None
     max_seconds: float | None = None
     batch_size: int = 1
-    orderly: bool = False
-    consume_timeout: float = 15.0
+    orderly: bool | None = None
+    consume_timeout: float | None = None
     max_reconsume_times: int | None = None
     hook: str | None = None
     offsets_file: str | None = None
     read_from: ReadFrom = ReadFrom.both
     trace: bool = False
+
+    def of_group(self, group: SubscriptionGroupConfig) -> "Options":
+        """The same with what the group's config says where a command says nothing.
+
+        A broadcasting client is never orderly. Raises BadInput for a group that may not begin at the first message.
+        """
+        if self.from_ == From.first and not group.consume_from_min_enable:
+            raise BadInput(
+                f"group {group.group} may not begin at the first message; say --from last, or `topics update-group "
+                f"{group.group} --from-min-enable` allows it"
+            )
+        is_orderly = group.consume_message_orderly and not self.is_broadcasting
+        return replace(
+            self,
+            from_=self.from_ or (From.first if group.consume_from_min_enable else From.last),
+            orderly=is_orderly if self.orderly is None else self.orderly,
+            consume_timeout=group.consume_timeout_minute
+            if self.consume_timeout is None
+            else self.consume_timeout,
+        )
 
     @property
     def is_broadcasting(self) -> bool:
@@ -75,7 +98,7 @@ class Options:
         A client among --clients already has queues of its own. With --orderly a queue is locked, as it is in RocketMQ.
         """
         is_one_of_clients = bool(self.clients) and self.client_id is not None
-        return not self.is_broadcasting and (self.orderly or not is_one_of_clients)
+        return not self.is_broadcasting and (bool(self.orderly) or not is_one_of_clients)
 
     def expect_sense(self) -> None:
         """Raises BadInput for options that contradict each other."""

@@ -10,11 +10,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 DAY_SECONDS = 86_400
+# A day on which clocks go back is longer than others; one that a zone has twice, twice as long.
+LONGEST_DAY_HOURS = 48
 
 
 @cache
 def decomposition(seconds: int, levels_ms: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Levels that together wait `seconds`, within a day: its seconds first, then minutes, then hours; None if none do.
+    """Levels that together wait `seconds`: its seconds first, then minutes, then hours; None if none do.
 
     Largest levels first within each part: with the table of 3.1 these are the lists of 3.2.
 
@@ -37,7 +39,7 @@ def decomposition(seconds: int, levels_ms: tuple[int, ...]) -> tuple[int, ...] |
 
 
 def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[str | None], list[str | None]]:
-    """Level lists of each second, minute and hour of a day, a comma after each level; None where the table has none."""
+    """Level lists of each second, minute and hour of the longest day, a comma after each level; None where there is none."""
 
     def text(seconds: int) -> str | None:
         levels = decomposition(seconds, levels_ms)
@@ -46,21 +48,31 @@ def lists_of_parts(levels_ms: tuple[int, ...]) -> tuple[list[str | None], list[s
     return (
         [text(second) for second in range(60)],
         [text(minute * 60) for minute in range(60)],
-        [text(hour * 3600) for hour in range(24)],
+        [text(hour * 3600) for hour in range(LONGEST_DAY_HOURS)],
     )
 
 
-def seconds_until(time_of_day: Column, now_ms: int) -> Column:
-    """Whole seconds from now until the next time it is `HH:mm:ss` in UTC, whatever the session's zone; null if not a time.
+def seconds_until(time_of_day: Column, now_ms: int, zone: str = "UTC") -> Column:
+    """Whole seconds from now until the next time it is `HH:mm:ss` in a zone, whatever the session's; null if not a time.
 
-    A time that is now is zero seconds away, one a second ago is a day less a second (3.3). All days of UTC have
-    one length, so no message is an hour early or late when summer time begins or ends.
+    A time that is now is zero seconds away, one a second ago comes again tomorrow (3.3). Where clocks go forward or back,
+    java.time's rules hold, which are Spark's: a time that a day does not have is later by what the clocks skip, and of one
+    that comes twice the first counts.
     """
     # Computed from hours, minutes and seconds: to_timestamp of the time alone would depend on today's date.
     parts = [F.regexp_extract(time_of_day, TIME_OF_DAY_PATTERN, group).try_cast("int") for group in (1, 2, 3)]
     second_of_day = parts[0] * 3600 + parts[1] * 60 + parts[2]
-    passed = now_ms // 1000 % DAY_SECONDS
-    return F.pmod(second_of_day - passed, F.lit(DAY_SECONDS))
+    now = now_ms // 1000
+    # Local times as if they were UTC's, seconds since 1970.
+    local_now = F.unix_seconds(F.from_utc_timestamp(F.timestamp_seconds(F.lit(now)), zone))
+    midnight = local_now - F.pmod(local_now, F.lit(DAY_SECONDS))
+
+    def seconds_away(day: int) -> Column:
+        local = midnight + day * DAY_SECONDS + second_of_day
+        return F.unix_seconds(F.to_utc_timestamp(F.timestamp_seconds(local), zone)) - now
+
+    today, tomorrow = seconds_away(0), seconds_away(1)
+    return F.when(today >= 0, today).otherwise(tomorrow).cast("int")
 
 
 TIME_OF_DAY_PATTERN = r"\A([01][0-9]|2[0-3]):([0-5][0-9]):([0-5][0-9])\z"

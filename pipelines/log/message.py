@@ -40,12 +40,22 @@ class Message:
     store_host: str | None = None
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    segment: int | None = None
+    body_crc: int | None = None
+    append_seq: int | None = None
+    append_id: str | None = None
+    due_ms: int | None = None
+    source_offset: int | None = None
+    origin_offset: int | None = None
+    purpose: str | None = None
+    claim: str | None = None
 
 
 # Columns of the log that a stored message is made of, in the order of `message_columns`.
 STORED = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size_bytes", "flag", "sys_flag", "born_timestamp",
-    "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset",
+    "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset", "segment",
+    "body_crc", "append_seq", "append_id", "due_ms", "source_offset", "origin_offset", "purpose", "claim",
 )  # fmt: skip
 
 
@@ -99,9 +109,18 @@ class StoredMessage(Message):
         """The same message after `times` more tries."""
         return self._with(reconsume_times=self.reconsume_times + times)
 
+    def start_consuming(self, now_ms: int) -> None:
+        """Note when a listener gets it, as RocketMQ's client does: it is the property CONSUME_START_TIME from now on."""
+        values = self.__dict__
+        values["consume_start_ms"] = now_ms
+        values.pop("properties", None)
+
     @cached_property
     def properties(self) -> Mapping[str, str]:
-        return read_properties(self.stored_properties)
+        properties = read_properties(self.stored_properties)
+        if "consume_start_ms" in self.__dict__:
+            properties["CONSUME_START_TIME"] = str(self.__dict__["consume_start_ms"])
+        return properties
 
     @cached_property
     def body(self) -> bytes:

@@ -15,8 +15,9 @@ from pipelines.produce.complaints import AcceptRules, complaints_of
 from pipelines.produce.divert import may_divert, with_diversion
 from pipelines.produce.inputs import Input
 from pipelines.rocketmq.compression import SYS_FLAG_BITS, compressed
-from pipelines.rocketmq.flags import COMPRESSED
+from pipelines.rocketmq.flags import COMPRESSED, MULTI_TAGS
 from pipelines.rocketmq.hashing import java_hash
+from pipelines.rocketmq.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from pipelines.rocketmq.properties import property_value
 from pipelines.rocketmq.record import (
     UNIQUE_KEY_HEX_DIGITS,
@@ -55,6 +56,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
             F.col("plain_body")
         )
         flag_bits = F.when(compresses, F.lit(COMPRESSED | SYS_FLAG_BITS[rules.codec])).otherwise(0)
+    flag_bits = flag_bits.bitwiseOR(_multi_tag_bit(rules))
     store_ipv6 = settings.store_host.startswith("[")
     stored_born_host = born_host if born_host is not None else F.lit(settings.store_host)
     messages = plain.withColumns(
@@ -83,6 +85,22 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
         }
     )
     return messages.withColumn("reason", F.coalesce(*complaints_of(source, rules, properties_bytes)))
+
+
+def _multi_tag_bit(rules: AcceptRules) -> Column:
+    """The bit of messages put to a MULTI_TAG topic, wherever they wait first (docs/rocketmq/store.md 1.6)."""
+    topic, bit = F.col("topic"), F.lit(0)
+    if rules.multi_tag_topics:
+        bit = F.when(topic.isin(*rules.multi_tag_topics), F.lit(MULTI_TAGS)).otherwise(bit)
+    if rules.new_are_multi_tag:
+        # A group's topics are made without a look at TBW102.
+        is_new = (
+            ~topic.isin(*rules.topics)
+            & ~topic.startswith(RETRY_PREFIX)
+            & ~topic.startswith(DEAD_LETTER_PREFIX)
+        )
+        bit = F.when(is_new, F.lit(MULTI_TAGS)).otherwise(bit)
+    return bit
 
 
 # --- columns with their expected types ---

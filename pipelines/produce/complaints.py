@@ -82,6 +82,8 @@ class AcceptRules:
     queues_are_selected  whether a Python selector has chosen queues; `selector_problem` has its errors
     topic_complaints  topic -> why nothing can be put to it
     queues_by_topic   topic -> number of its queues, max of read and write; only topics where a row's queue_id is too large
+    multi_tag_topics  topics of the store whose filter type is MULTI_TAG
+    new_are_multi_tag  whether a topic that is made on the fly is one of these
     """
 
     settings: Settings
@@ -93,6 +95,8 @@ class AcceptRules:
     queues_are_selected: bool = False
     topic_complaints: Mapping[str, str] | None = None
     queues_by_topic: Mapping[str, int] | None = None
+    multi_tag_topics: Collection[str] = ()
+    new_are_multi_tag: bool = False
 
 
 def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -> list[Column]:

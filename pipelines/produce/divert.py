@@ -133,7 +133,7 @@ class _Requested:
         """Seconds from now until deliver_at_time; null without."""
         if not self._has("deliver_at_time"):
             return F.lit(None).cast("int")
-        return seconds_until(F.col("deliver_at_time"), self._now_ms)
+        return seconds_until(F.col("deliver_at_time"), self._now_ms, self._settings["timeZone"])
 
     @property
     def level_list(self) -> Column:

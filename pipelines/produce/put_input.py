@@ -81,6 +81,8 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
         options.compress_over,
         options.compression,
         needs_sharding_key=options.selector == "hash",
+        multi_tag_topics=topics.multi_tag,
+        new_are_multi_tag=topics.new_are_multi_tag,
     )
     staging = f"{store.path_of('_staging')}/{work.run_id}"
     with ExitStack() as at_end:

@@ -38,6 +38,16 @@ class PutTopics:
         by_topic = {topic: max(config.write_queue_nums, 1) for topic, config in self.there.items()}
         return QueueNums(by_topic, max(self.config("").write_queue_nums, 1))
 
+    @property
+    def multi_tag(self) -> list[str]:
+        """Topics of the store whose messages may have several tags."""
+        return sorted(topic for topic, config in self.there.items() if config.is_multi_tag)
+
+    @property
+    def new_are_multi_tag(self) -> bool:
+        """Whether a topic that is made on the fly is one of these."""
+        return self.config("").is_multi_tag
+
     def missing(self, topics: Iterable[str]) -> list[TopicConfig]:
         """Configs of those of the topics that the store does not have: the put makes them."""
         return [self.config(topic) for topic in sorted(set(topics) - set(self.there))]

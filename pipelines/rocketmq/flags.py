@@ -1,6 +1,8 @@
 """sys_flag: the bits of a record and what they mean (docs/rocketmq/store.md 1.6)."""
 
 COMPRESSED = 0x1
+# Of a message put to a topic whose filter type is MULTI_TAG.
+MULTI_TAGS = 0x2
 
 # The transaction type; a plain message has neither of the two bits.
 TRANSACTION_BITS = 0xC

@@ -8,8 +8,10 @@ are kept and can be listed as without effect; a name it does not know is refused
 import difflib
 import ipaddress
 import re
+import zoneinfo
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pipelines.errors import BadInput
@@ -137,6 +139,25 @@ def host(text: str) -> str:
     return f"[{ip}]:{int(port)}" if is_bracketed else f"{ip}:{int(port)}"
 
 
+def time_zone(text: str) -> str:
+    """A zone by its name, `Europe/Berlin`, or by its offset from UTC, `+02:00`: as Java's ZoneId takes them."""
+    name = text.strip()
+    offset = re.fullmatch(r"[+-]([0-9]{2}):([0-5][0-9])", name)
+    if offset and int(offset[1]) * 60 + int(offset[2]) <= 18 * 60:
+        return name
+    if name not in (known := _zone_names()):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"a time zone like Europe/Berlin, UTC or +02:00{hint}")
+    return name
+
+
+@cache
+def _zone_names() -> frozenset[str]:
+    # Files of the system's tables that name no place.
+    return frozenset(zoneinfo.available_timezones() - {"Factory", "localtime"})
+
+
 SETTINGS: Mapping[str, Setting] = {
     # 100 bytes: the shortest record (91, a topic of one byte) and the 8 bytes that stay free after it.
     "mappedFileSizeCommitLog": Setting(
@@ -190,9 +211,12 @@ SETTINGS: Mapping[str, Setting] = {
     "maxUnpackedBytes": Setting(
         MAX_UNPACKED_BYTES, "bytes that a compressed body may unpack to", whole_number(1)
     ),
+    "timeZone": Setting("UTC", "time zone of deliver_at_time", time_zone),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 
+# What decides how a broker recovers its log: an import reads the log as that broker would, and nothing else reads these.
+OF_AN_IMPORT = ("checkCRCOnRecover", "forceVerifyPropCRC", "messageIndexEnable", "messageIndexSafe")
 ACTING = frozenset(name for name, setting in SETTINGS.items() if setting.acts)
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
@@ -238,12 +262,33 @@ class Settings:
     @property
     def without_effect(self) -> list[str]:
         """Names that were given and that RocketMQ knows, but that no job reads."""
+        return [name for name in self._not_acting if name not in OF_AN_IMPORT]
+
+    @property
+    def of_an_import(self) -> list[str]:
+        """Names that were given and that act when a broker's log is imported, and at no other time."""
+        return [name for name in self._not_acting if name in OF_AN_IMPORT]
+
+    @property
+    def not_acting_told(self) -> list[str]:
+        """Lines about what was given and does not act in this store's life."""
+        return [
+            f"{what}: {', '.join(names)}"
+            for what, names in (
+                ("kept, but without effect here", self.without_effect),
+                ("kept, and read by import_store alone", self.of_an_import),
+            )
+            if names
+        ]
+
+    @property
+    def _not_acting(self) -> list[str]:
         return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
 
     def differences(self, requested: "Settings") -> list[str]:
         """Where `requested` has another value, in words; a default that was given explicitly does not differ."""
         acting = [(name, self[name], requested[name]) for name in sorted(ACTING)]
-        kept = sorted(set(self.without_effect) | set(requested.without_effect))
+        kept = sorted(set(self._not_acting) | set(requested._not_acting))
         others = [(name, self.given.get(name, "not set"), requested.given.get(name, "none")) for name in kept]
         return [
             f"{name} is {here}, requested {there}" for name, here, there in acting + others if here != there

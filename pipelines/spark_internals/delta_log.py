@@ -98,8 +98,12 @@ class ListedFile:
 class DeltaTable:
     """The transaction log of one table; each method reads it as of its call."""
 
-    def __init__(self, spark: SparkSession, path: str) -> None:
+    def __init__(self, spark: SparkSession, path: str, as_of_ms: int | None = None) -> None:
+        """
+        as_of_ms  the table as its last commit before that time left it; None: as it is now
+        """
         self._spark = spark
+        self._as_of_ms = as_of_ms
         self._jvm = jvm(spark)
         self._log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
         self.path = path
@@ -115,6 +119,8 @@ class DeltaTable:
         It is for a table whose commits are all files of its log as soon as they are made, as a store's are: not for one
         with a commit coordinator.
         """
+        if self._as_of_ms is not None:
+            return self._snapshot_at(self._as_of_ms)
         known = DeltaSnapshot(self._log.unsafeVolatileSnapshot())
         return known if self._is_newest(known) else self.update()
 
@@ -147,9 +153,16 @@ class DeltaTable:
         """Hadoop's Path of the log and the file system it is on."""
         return hadoop_path(self._spark, f"{self.path}/_delta_log")
 
-    def version_at(self, timestamp_ms: int) -> int:
-        """The version the table had at a time, or the oldest that Delta can still read where that is newer."""
-        return int(self._commit_at(timestamp_ms).version())
+    def _snapshot_at(self, timestamp_ms: int) -> "DeltaSnapshot":
+        """The version the table had at a time, or the oldest that Delta can still read where that is newer.
+
+        Read from Delta 4.4.0: `versionAsOf` uses the same two functions.
+        """
+        newest, none = self.update(), self._jvm.scala.Option.empty()
+        if not newest.exists:
+            return newest
+        version = int(self._commit_at(timestamp_ms).version())
+        return DeltaSnapshot(self._log.getSnapshotAt(version, none, none, False))
 
     def first_commit_ms(self) -> int:
         """When the oldest version that can still be read was committed, epoch milliseconds."""

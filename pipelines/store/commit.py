@@ -61,6 +61,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
 
     Raises HeadMoved when every attempt lost the race.
     """
+    store.expect_now()
     committed = Committed()
 
     def note_lost_race(state: RetryCallState) -> None:

@@ -53,6 +53,7 @@ def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
 
 def make_tables(store: Store) -> None:
     """Make those tables that do not exist."""
+    store.expect_now()
     local = local_path(store.uri)
     if local is not None:
         with suppress(OSError):  # Delta's own error says more
@@ -63,6 +64,7 @@ def make_tables(store: Store) -> None:
 def make_table(store: Store, table: Table) -> None:
     """Make one table where it does not exist: an earlier version has made the store without it."""
     if not is_delta_table(store.spark, store.path(table)):
+        store.expect_now()
         under_lock(store.spark, store.uri, lambda: _make_missing(store, (table,)))
 
 

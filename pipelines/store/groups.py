@@ -26,6 +26,15 @@ from pipelines.store.topics import (
 )
 from schemas import SUBSCRIPTION_GROUPS
 
+# Columns that are kept for whoever moves back to a broker: no job reads them.
+NOT_READ = (
+    "group_retry_policy",
+    "broker_id",
+    "which_broker_when_consume_slowly",
+    "notify_consumer_ids_changed_enable",
+    "group_sys_flag",
+)
+
 
 @dataclass(frozen=True)
 class SubscriptionGroupConfig:
@@ -51,6 +60,17 @@ class SubscriptionGroupConfig:
         """The config of a row of the table; what an older writer left null has its default."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in row.items() if name in known and value is not None})
+
+    @property
+    def without_effect(self) -> list[str]:
+        """What it has that no job reads, but for RocketMQ's defaults.
+
+        A retry policy is of clients that pop: a group that is sent back to goes by delay levels
+        (docs/rocketmq/delay-retry-transaction.md 4.6).
+        """
+        default = SubscriptionGroupConfig(self.group)
+        columns = [name for name in NOT_READ if getattr(self, name) != getattr(default, name)]
+        return columns + sorted(self.attributes)
 
 
 Groups = Mapping[str, SubscriptionGroupConfig]

@@ -11,6 +11,7 @@ from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.cache import StoreCache
 from pipelines.store.lock import local_path
+from pipelines.store.past import epoch_ms
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import expect_no_secret
 from pipelines.views.read import VIEWS, read_view
@@ -25,15 +26,23 @@ class Store:
 
     spark  a session with Delta
     uri    where the store is: a local path, file:, hdfs:, s3a:, abfss: or gs:
+    as_of  a past time, as far back as Delta still has it: epoch milliseconds, or a timestamp such as 2026-11-21T07:20:58 in
+           UTC. The store of a past time is only read
 
     Every table and view of docs/tables.md is an attribute: `store.commitlog`, `store.messages`, …, each a DataFrame of
-    its newest rows.
+    its newest rows, or of those at the past time. Tables are written one after the other, so derived tables may lack the
+    log's last appends, as they did then.
+
+    Raises BadInput for a time before the store was made.
     """
 
-    def __init__(self, spark: SparkSession, uri: str) -> None:
+    def __init__(self, spark: SparkSession, uri: str, as_of: int | str | None = None) -> None:
         self.spark = spark
         self.uri = absolute(spark, uri)
         self.cache = StoreCache()
+        self.as_of_ms = None if as_of is None else epoch_ms(spark, "as_of", as_of)
+        if self.as_of_ms is not None:
+            self._expect_made(self.as_of_ms)
 
     @classmethod
     def open(cls, spark: SparkSession, uri: str) -> "Store":
@@ -48,6 +57,24 @@ class Store:
         """Whether the store was made: its settings are recorded last."""
         path = self.path(STORE_SETTINGS)
         return is_delta_table(self.spark, path) and self.snapshot().number(STORE_SETTINGS) >= 0
+
+    def _expect_made(self, timestamp_ms: int) -> None:
+        path = self.path(STORE_SETTINGS)
+        if not is_delta_table(self.spark, path):
+            raise BadInput(f"no store at {self.uri}: there is no past to read")
+        made_ms = DeltaTable(self.spark, path).first_commit_ms()
+        if timestamp_ms < made_ms:
+            raise BadInput(
+                f"the store at {self.uri} was made at {made_ms}; as of {timestamp_ms} there is nothing to read"
+            )
+
+    def expect_now(self) -> None:
+        """Raises BadInput for the store of a past time, which nothing is written to."""
+        if self.as_of_ms is not None:
+            raise BadInput(
+                f"the store at {self.uri} is read as of {self.as_of_ms}, and a past time takes no commit: open the store "
+                "without as_of to write"
+            )
 
     def expect_no_backup(self) -> None:
         """Raises BadInput where the directory, which is not a store, has a backup that is not complete."""
@@ -71,12 +98,14 @@ class Store:
         files.delete(target, True)
 
     def read(self, table: Table) -> DataFrame:
-        """The newest rows of a table."""
+        """The newest rows of a table, or those at the store's past time."""
+        if self.as_of_ms is not None:
+            return self.delta(table).newest().read(self.spark)
         return self.spark.read.format("delta").load(self.path(table))
 
     def delta(self, table: Table) -> DeltaTable:
         """The transaction log of a table."""
-        return DeltaTable(self.spark, self.path(table))
+        return DeltaTable(self.spark, self.path(table), self.as_of_ms)
 
     def snapshot(self) -> Snapshot:
         """What a plan is made from: each table pinned to one version from its first use on."""

@@ -38,7 +38,8 @@ QUEUES_MADE_ON_THE_FLY = 4
 # The default table has this many delay levels; the schedule topic has as many queues whatever table is set.
 SCHEDULE_QUEUES = 18
 
-FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+MULTI_TAG = "MULTI_TAG"
+FILTER_TYPES = ("SINGLE_TAG", MULTI_TAG)
 
 # Attributes and the values they take; a fixed one is chosen when the topic is made.
 ATTRIBUTE_WORDS = {
@@ -47,6 +48,7 @@ ATTRIBUTE_WORDS = {
     "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
 }
 FIXED_ATTRIBUTES = ("queue.type", "cleanup.policy")
+DONE_ANYWAY = {"queue.type": "SimpleCQ", "cleanup.policy": "DELETE"}
 
 
 @dataclass(frozen=True)
@@ -69,12 +71,25 @@ class TopicConfig:
         return cls(**{name: value for name, value in row.items() if name in known and value is not None})
 
     @property
+    def is_multi_tag(self) -> bool:
+        return self.topic_filter_type == MULTI_TAG
+
+    @property
     def is_readable(self) -> bool:
         return bool(self.perm & PERM_READ)
 
     @property
     def is_writable(self) -> bool:
         return bool(self.perm & PERM_WRITE)
+
+    @property
+    def without_effect(self) -> list[str]:
+        """What it has that no job reads, but for values that say what happens anyway."""
+        columns = ["order"] if self.order else []
+        columns += ["topic_sys_flag"] if self.topic_sys_flag else []
+        return columns + sorted(
+            name for name, value in self.attributes.items() if DONE_ANYWAY.get(name) != value
+        )
 
 
 Topics = Mapping[str, TopicConfig]

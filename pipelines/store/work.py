@@ -17,6 +17,7 @@ class Work(Protocol):
 
     run_id  differs for each job run
     wrote   whether it has written anything
+    fixed_now_ms  the clock where it is fixed; None: the machine's
     now_ms  the clock, epoch milliseconds; read again for each plan
     say     shows a line to the person who watches
     progress  a bar for work of `total` units (None: unknown); it is called with the units done since its last call
@@ -26,6 +27,7 @@ class Work(Protocol):
 
     run_id: str
     wrote: bool
+    fixed_now_ms: int | None
 
     @property
     def spark(self) -> SparkSession: ...

@@ -294,6 +294,38 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_made(
     assert not (tmp_path / "new").exists()
 
 
+def test_a_broker_goes_on_by_the_settings_it_was_first_imported_with(
+    commitlake: Commitlake, broker: Path, tmp_path: Path
+):
+    def spoil(record: Record) -> None:
+        start, inside = divmod(record.physical_offset, SEGMENT_BYTES)
+        file = broker / "commitlog" / f"{start * SEGMENT_BYTES:020d}"
+        content = bytearray(file.read_bytes())
+        content[inside + 100] ^= 1  # in its body: another CRC
+        file.write_bytes(content)
+
+    def run(*more: object) -> JobRun:
+        return commitlake("import_store", "--store", tmp_path / "new", "--from", broker, *more)
+
+    spoil(small_log(10)[9])
+    (tmp_path / "broker.conf").write_text("checkCRCOnRecover=false\nflushDiskType=SYNC_FLUSH\n")
+    (broker / "config").mkdir()
+    (broker / "config" / "topics.json").write_text(
+        json.dumps({"topicConfigTable": {"orders": {"order": True, "attributes": {"message.type": "FIFO"}}}})
+    )
+    first = run("--broker-conf", tmp_path / "broker.conf")
+    assert first.result["messages"] == 10, first.stderr
+    assert "kept, but without effect here: flushDiskType\n" in first.stderr
+    assert "kept, and read by import_store alone: checkCRCOnRecover\n" in first.stderr
+    assert "topics.json: kept, but without effect here: message.type (orders), order (orders)" in first.stderr
+    write_broker(broker, small_log(11))
+    spoil(small_log(11)[9])
+    again = run()
+    assert (again.exit_status, again.result["messages"], again.result["truncated_at"]) == (0, 1, None), (
+        again.stderr
+    )
+
+
 def test_a_missing_broker_conf(commitlake: Commitlake, broker: Path, tmp_path: Path):
     run = commitlake(
         "import_store", "--store", tmp_path / "new", "--from", broker, "--broker-conf", tmp_path / "none"

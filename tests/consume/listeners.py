@@ -38,6 +38,10 @@ def by_body(message, context):
         context.delay_level_when_next_consume = int(level)
     return {{"ok": ConsumeStatus.CONSUME_SUCCESS, "later": ConsumeStatus.RECONSUME_LATER}}.get(word)
 
+def tells(message):
+    started = message.properties.get("CONSUME_START_TIME")
+    raise ValueError([message.segment, message.append_seq, message.append_id, message.claim, started])
+
 def by_number(message):
     note(message)
     fails = (int(message.body) + message.reconsume_times) % 3 == 0

@@ -149,6 +149,27 @@ def test_an_orderly_queue_waits_at_its_failure_and_goes_on(
 
 
 @pytest.mark.slow
+def test_a_message_says_where_it_comes_from_and_when_it_was_handed_over(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    store.job("put_messages", B, "--input", store.input({"topic": "T", "body": "a"}), "--batch-id", "I")
+    store.job("dispatch", B)
+    found = consume(store, B + 1, listeners.name("tells"), failed=1, sent_back=1)
+    assert found["errors"] == {f"ValueError: [0, 0, 'I:0-1', None, '{B + 1}']": 1}
+
+
+def test_a_group_reads_as_it_is_configured(life: Callable[..., Life], listeners: Listeners) -> None:
+    store = life()
+    fill(store, "skipped")
+    store.job("topics", B, "create-group", "g", "--orderly", "--no-from-min-enable")
+    consume(store, B, listeners.name("in_order"))
+    assert offsets(store)["T", 0] == 1  # begun at the end
+    fill(store, "stuck", "ok", "behind")
+    consume(store, B, listeners.name("in_order"), consumed=1, failed=1)
+    assert [handed[3] for handed in listeners.handed()] == ["stuck", "ok"]  # its queue waits
+
+
 def test_an_orderly_message_is_given_up_after_its_tries(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -448,6 +448,12 @@ def test_timed_messages_a_broker_put_back_into_its_timer_come_once(life: Callabl
     assert store.deliver(B + 60_000)["delivered"] == 0
 
 
+def test_a_time_of_day_is_one_of_the_stores_time_zone(life: Callable[..., Life]) -> None:
+    store = life(timeZone="Asia/Kolkata")
+    store.put(B, {"topic": "T", "deliver_at_time": "03:43:30"})  # B is 22:13:20 in UTC
+    assert [row.due_ms for row in store.rows()] == [B + 10_000]
+
+
 @pytest.mark.slow
 def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_missed(
     life: Callable[..., Life],

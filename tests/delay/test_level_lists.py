@@ -91,6 +91,33 @@ def test_vector_20_and_21_times_of_day_and_lists_with_and_without_a_comma_at_the
     assert all(found[text][0] is None for text in ("6;3", "0,1", "-1", "x", "3,,4"))
 
 
+MARCH_29, OCTOBER_25 = 1_774_742_400, 1_792_886_400  # 2026, midnight in UTC: Berlin's clocks change at one
+
+
+@pytest.mark.parametrize(
+    ("now", "time", "away"),
+    [
+        pytest.param(MARCH_29, "02:30:00", 90 * 60, id="not there that day: 03:30, half past one in UTC"),
+        pytest.param(MARCH_29, "03:30:00", 90 * 60, id="the time it becomes"),
+        pytest.param(MARCH_29, "00:59:00", 22 * 3600 + 59 * 60, id="tomorrow, which comes an hour early"),
+        pytest.param(OCTOBER_25, "02:30:00", 30 * 60, id="there twice: the first"),
+        pytest.param(
+            OCTOBER_25 + 3600, "02:30:00", 24 * 3600 + 30 * 60, id="the first has passed: tomorrow's"
+        ),
+        pytest.param(OCTOBER_25 - 7200 + 1, "00:00:00", 25 * 3600 - 1, id="a day of 25 hours"),
+    ],
+)
+def test_a_time_of_day_in_a_zone_whose_clocks_change(
+    spark: SparkSession, now: int, time: str, away: int
+) -> None:
+    seconds = seconds_until(F.lit(time), now * 1000, "Europe/Berlin")
+    row = spark.range(1).select(seconds.alias("away"), list_until(seconds, TABLE).alias("list")).first()
+    assert row is not None
+    assert row.away == away
+    levels = [int(level) for level in row.list.split(",") if level]
+    assert sum(TABLE[level - 1] for level in levels) == away * 1000
+
+
 def test_a_summer_time_moves_no_time_of_day(spark: SparkSession) -> None:
     """29 March 2026, 00:30 in UTC: half an hour later Berlin's clocks go from two to three."""
     session = spark.newSession()

@@ -24,6 +24,7 @@ def test_a_topics_life(topics, store):
         "+message.type=FIFO",
     )
     assert (made.exit_status, made.result["topics"]) == (0, 1)
+    assert made.stderr.strip() == "kept, but without effect here: message.type (orders)"
     row = store.topics.where("topic = 'orders'").first()
     assert (row.read_queue_nums, row.write_queue_nums, row.perm) == (8, 4, 6)
     assert row.attributes == {"message.type": "FIFO"}
@@ -34,6 +35,8 @@ def test_a_topics_life(topics, store):
     assert again.stderr.strip() == "orders is like that already"
     changed = topics("update", "orders", "--perm", 4, "--attributes", "-message.type", "--order")
     assert changed.result["topics"] == 1
+    assert changed.stderr.strip() == "kept, but without effect here: order (orders)"
+    assert topics("list").stderr.strip().endswith("kept, but without effect here: order (orders)")
     row = store.topics.where("topic = 'orders'").first()
     assert (row.read_queue_nums, row.perm, row.order, row.attributes) == (8, 4, True, {})
     assert topics("delete", "orders").result["topics"] == 1
@@ -46,7 +49,13 @@ def test_a_groups_life(topics, store):
         "create-group", "pay", "--retry-max-times", 3, "--no-broadcast-enable", "--consume-timeout", 5
     )
     assert (made.exit_status, made.result["topics"]) == (0, 1)
-    assert topics("update-group", "pay", "--retry-queues", 2).result["topics"] == 1
+    assert made.stderr == ""  # all of it acts
+    policy = '{"type":"EXPONENTIAL"}'
+    updated = topics("update-group", "pay", "--retry-queues", 2, "--retry-policy", policy)
+    assert updated.result["topics"] == 1
+    told = "kept, but without effect here: group_retry_policy (pay)"
+    assert updated.stderr.strip() == told
+    assert topics("list-groups").stderr.strip().endswith(told)
     row = store.subscription_groups.where("`group` = 'pay'").first()
     assert (row.retry_max_times, row.retry_queue_nums, row.consume_broadcast_enable) == (3, 2, False)
     assert row.consume_timeout_minute == 5

@@ -1,12 +1,13 @@
 """A stored message: its values come from a batch when it is asked, and it can be changed and sent elsewhere."""
 
 import pickle
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pyarrow as pa
 import pytest
 
 from pipelines.log.message import STORED, Message, StoredMessage, messages_of
+from schemas import COMMITLOG
 
 pytestmark = pytest.mark.quick
 
@@ -46,6 +47,23 @@ def test_a_changed_one_keeps_the_rest(messages: list[StoredMessage]) -> None:
     assert (placed.topic, placed.queue_id, placed.reconsume_times, placed.body) == ("V", 3, 10, b"b")
     assert (message.topic, message.queue_id, message.reconsume_times) == ("U", 8, 8)
     assert replace(message, topic="W").topic == "W"
+
+
+def test_a_consumed_one_says_since_when(messages: list[StoredMessage]) -> None:
+    message = messages[0].placed("V", 3)
+    assert message.properties == {"TAGS": "x"}
+    message.start_consuming(5)
+    assert message.properties == {"TAGS": "x", "CONSUME_START_TIME": "5"}
+    assert messages[0].properties == {"TAGS": "x"}
+
+
+def test_it_has_all_that_the_log_has_of_it(messages: list[StoredMessage]) -> None:
+    assert {*COMMITLOG.names} <= {field.name for field in fields(Message)}
+    assert {name: getattr(messages[1], name) for name in ("segment", "append_seq", "claim")} == {
+        "segment": 8,
+        "append_seq": 8,
+        "claim": 8,
+    }
 
 
 def test_a_pickled_one_leaves_its_batch_behind(messages: list[StoredMessage]) -> None:

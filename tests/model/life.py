@@ -279,7 +279,7 @@ class Store:
                 self.copy(half, "rollback", "settle", now, mark)
 
     def check(self, now: int, answers: dict[str, str]) -> None:
-        """Put back and check halves, by the states of their unique keys; give up after CHECK_MAX checks, an interval apart."""
+        """Put back and check halves by the states of their keys; give up after CHECK_MAX checks, an interval apart."""
         asked = []
         for half in [row for row in self.rows if row.message.topic == HALF_TOPIC]:
             if self.is_claimed(half) or half.store_timestamp >= now:

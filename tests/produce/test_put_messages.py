@@ -55,6 +55,17 @@ def test_a_batch_id_stands_for_one_input(commitlake: Commitlake, store: Store, t
     assert bodies(store) == ["a", "a"]
 
 
+def test_messages_of_a_topic_with_several_tags_say_so_wherever_they_wait(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    topics = ("topics", "--store", store.uri)
+    assert commitlake(*topics, "create", "several", "--filter-type", "MULTI_TAG").exit_status == 0
+    rows = [{"topic": "one"}, {"topic": "several"}, {"topic": "several", "delay_level": 1}]
+    source = write_jsonl(tmp_path / "a.jsonl", [{"body": "b", **row} for row in rows])
+    assert put(commitlake, store, source).exit_status == 0
+    assert [row.sys_flag for row in store.commitlog.orderBy("physical_offset").collect()] == [0, 2, 2]
+
+
 def test_a_message_without_a_unique_key_gets_one_and_nothing_else(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ) -> None:

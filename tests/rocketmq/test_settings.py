@@ -42,6 +42,18 @@ def test_every_default_is_a_value_its_own_parser_takes():
         assert setting.parse(text) == setting.default, name
 
 
+def test_a_time_zone_is_one_that_there_is():
+    assert [Settings.of({"timeZone": zone})["timeZone"] for zone in ("Asia/Tokyo", "+05:30")] == [
+        "Asia/Tokyo",
+        "+05:30",
+    ]
+    assert refusal(timeZone="Europe/Berln") == (
+        'setting timeZone is "Europe/Berln"; expected a time zone like Europe/Berlin, UTC or +02:00; '
+        "did you mean Europe/Berlin?"
+    )
+    assert "expected a time zone" in refusal(timeZone="+19:00")
+
+
 def test_values_are_typed():
     settings = Settings.of({"mappedFileSizeCommitLog": "65536", "slaveReadEnable": "TRUE", "brokerId": " 3 "})
     assert settings.segment_bytes == 65_536
