@@ -235,7 +235,7 @@ class Reader:
 
     def _record_begun(self) -> None:
         if self.begun:
-            self._record(())
+            self.record(())
 
     def _read_pages(self, here: Standing, positions: dict[Queue, int]) -> None:
         """Page after page from `positions` to the queues' ends, as far as the run's limits allow."""
@@ -324,7 +324,7 @@ class Reader:
         if self.options.trace and handed:
             self._trace(page, failed, reached, round(took_ms / handed))
         if given_back.num_rows and not self.options.is_broadcasting:
-            self._send_back(given_back, parts)
+            self.send_back(given_back, parts)
         is_alone = self.held is not None
         come = [
             self._reached(part.queue, reached[part.queue], part.generation, is_alone)
@@ -333,7 +333,7 @@ class Reader:
         ]
         if self.options.orderly:
             self._record_waiting(parts, reached, suspending, waiting, come)
-        lost = {part.queue for part in parts} - self._record(come)
+        lost = {part.queue for part in parts} - self.record(come)
         self._tell_lost(lost)
         return reached, [*suspending, *lost, *(part.queue for part in filtered.stopped)]
 
@@ -383,7 +383,8 @@ class Reader:
             # Not the page's failure: it would be handed over again, and again.
             self.run.warn(f"what was handed over is not traced: {in_words(failure)}")
 
-    def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+    def send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+        """Send back the messages of a page that failed, each once; before the offsets move."""
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
         result = commit_in_parts(
@@ -417,7 +418,7 @@ class Reader:
                 changes[part.queue] = None
         self.run.commit(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
-    def _record(self, reached: Sequence[Reached]) -> set[Queue]:
+    def record(self, reached: Sequence[Reached]) -> set[Queue]:
         """Record how far some queues have come, and where those begin that nothing is recorded of yet.
 
         The queues of which this is recorded now.

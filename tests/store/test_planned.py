@@ -138,7 +138,7 @@ def test_copies_that_are_not_as_planned_are_cut_off_and_made_again(
     store_life = life(messageDelayLevel="1s 5s")
     store_life.put(B, {"topic": "orders", "delay_level": 1}, {"topic": "orders", "delay_level": 1})
     store_life.job("dispatch", B)
-    written(monkeypatch, copies, "_log_rows", has_every_row_twice)
+    written(monkeypatch, copies, "log_rows_of", has_every_row_twice)
     damaged = store_life.job("deliver", B + 9_000, exit_status=1)
     assert "append 1 of the log holds 4 rows" in damaged.stderr
     store_life.job("validate", B, "--suite", "log", "--repair")
