@@ -7,13 +7,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
 from jobs import deliver
 from jobs.launch.run import Run
 from pipelines.delay import deliver as module
 from pipelines.delay.deliver import plan_deliver
-from pipelines.log import copies
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, seen_by
 from schemas import PROGRESS
@@ -515,43 +513,3 @@ def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(
     assert [read_properties(row.properties)["UNIQ_KEY"] for row in delivered] == [f"k{n}" for n in range(due)]
     assert len({row.append_seq for row in delivered}) == appends
     assert store.deliver(B + 60_000)["delivered"] == 0
-
-
-@pytest.mark.parametrize(
-    ("waits", "is_moved"),
-    [
-        pytest.param([1, 1, 2, 3, 3], False, id="one-after-the-other"),
-        pytest.param([5, 1, 4, 2, 3], True, id="in-another-order"),
-        pytest.param([1, *[99] * 20, 2, 3], True, id="few-among-many"),
-    ],
-)
-def test_bodies_are_moved_only_where_the_order_changes_or_few_are_read_from_afar(
-    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, waits: list[int], is_moved: bool
-) -> None:
-    monkeypatch.setattr(copies, "BYTES_OF_A_FILE", 200)
-    moved = []
-
-    def move(rows: DataFrame, *given: int) -> DataFrame:
-        moved.append(given)
-        return moved_into_order(rows, *given)
-
-    moved_into_order = copies._moved_into_order
-    monkeypatch.setattr(copies, "_moved_into_order", move)
-    store = life()
-    store.put(
-        B,
-        *[
-            {"topic": "T", "queue_id": 0, "unique_key": f"k{n}", "deliver_at_ms": B + 10_000 + wait * 1_000}
-            for n, wait in enumerate(waits)
-        ],
-    )
-    offset = sum(row.size_bytes for row in store.rows())
-    due = sorted((wait, n) for n, wait in enumerate(waits) if wait < 99)
-    assert store.deliver(B + 60_000)["delivered"] == len(due)
-    assert bool(moved) == is_moved
-    delivered = [row for row in store.rows() if row.topic == "T"]
-    assert [read_properties(row.properties)["UNIQ_KEY"] for row in delivered] == [f"k{n}" for _, n in due]
-    assert [row.queue_offset for row in delivered] == list(range(len(due)))
-    for row in delivered:
-        assert row.physical_offset == offset
-        offset += row.size_bytes
