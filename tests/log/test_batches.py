@@ -47,7 +47,8 @@ def test_messages_without_a_batch_stay_apart_and_bad_ones_of_them_are_left_out()
 
 
 @pytest.mark.parametrize(
-    ("more", "queue"), [({"queue_id": 3}, 3), ({"shard": -6}, 2), ({"queue_id": 0, "shard": 2}, 0), ({}, None)]
+    ("more", "queue"),
+    [({"queue_id": 3}, 3), ({"shard": -6}, 2), ({"queue_id": 0, "shard": 2}, 0), ({}, None)],
 )
 def test_the_queue_of_a_unit_is_what_its_messages_say(more: dict[str, Any], queue: int | None) -> None:
     [unit] = units(more, more)[0]
@@ -76,7 +77,10 @@ def test_a_batch_that_a_broker_refuses_is_refused_whole(rows: list[dict[str, Any
 def test_a_bad_message_of_a_batch_keeps_its_own_reason_and_the_others_get_one() -> None:
     assert units({}, {"reason": "bad"}, {}) == (
         [],
-        [(0, 1, "another message of its batch 'b' is bad"), (2, 3, "another message of its batch 'b' is bad")],
+        [
+            (0, 1, "another message of its batch 'b' is bad"),
+            (2, 3, "another message of its batch 'b' is bad"),
+        ],
     )
 
 

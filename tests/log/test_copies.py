@@ -17,7 +17,15 @@ from tests.life import B, Life
 from tests.model.log import read_properties
 
 HEAD = LogHead(4, 0, 950, B, {("T", 0): 7, ("T", -2): 1})
-COPY = {"source_offset": 0, "rank": 0, "order": 0, "topic": "T", "queue_id": 0, "size_bytes": 100, "places": 1}
+COPY = {
+    "source_offset": 0,
+    "rank": 0,
+    "order": 0,
+    "topic": "T",
+    "queue_id": 0,
+    "size_bytes": 100,
+    "places": 1,
+}
 
 
 def placed(*rows: dict[str, Any], now: int = B, segment_bytes: int = 1_000) -> tuple[list[tuple], LogHead]:
@@ -106,7 +114,7 @@ def copied(store: Life, now: int, *chosen: dict[str, Any]) -> CopyPlan:
 @pytest.mark.parametrize("ranks", [(0, 0), (0, 1)], ids=["the same twice", "two of one claim"])
 def test_what_is_chosen_twice_is_not_copied(life: Callable[..., Life], ranks: tuple[int, int]) -> None:
     store = life()
-    store.put(B, {"topic": "orders"})
+    store.append({"topic": "orders"})
     with pytest.raises(StoreError, match="expected one copy of the message at byte 0"):
         copied(store, B, *[{"source_offset": 0, "order": n, "rank": rank} for n, rank in enumerate(ranks)])
 

@@ -146,7 +146,13 @@ def test_of_many_bad_rows_the_first_are_kept_to_be_shown() -> None:
         ([None, 1], [None, 2], (1, 2, True)),
         ([None], [None], None),
     ],
-    ids=["in order, equal ones too", "not in a batch", "not over its border", "none is not looked at", "none"],
+    ids=[
+        "in order, equal ones too",
+        "not in a batch",
+        "not over its border",
+        "none is not looked at",
+        "none",
+    ],
 )
 def test_whether_rows_come_in_order_of_arrival(
     first: list[int | None], second: list[int | None], found: tuple[int, int, bool] | None
