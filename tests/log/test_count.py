@@ -22,7 +22,7 @@ from pipelines.log.count import (
 
 pytestmark = pytest.mark.quick
 
-RULES = CountRules(QueueNums({"few": 3, "many": 12}, 4), 1_000, max_unit_bytes=900)
+RULES = CountRules(QueueNums({"few": 3, "many": 12, "eleven": 11, "ten": 10}, 4), 1_000, max_unit_bytes=900)
 COLUMNS = {
     "file_hash": pa.int64(), "block_start": pa.int64(), "topic": pa.string(), "size_bytes": pa.int32(),
     "queue_id": pa.int32(), "shard": pa.int32(), "arrival": pa.int64(), "reason": pa.string(),
@@ -61,6 +61,16 @@ def test_a_split_of_several_batches_is_counted_once_and_in_order() -> None:
     assert (second.id, second.rows, second.size_bytes, list(second.sizes)) == ((1, 64), 1, 4, [4])
 
 
+def test_three_splits_of_one_batch_are_counted_apart() -> None:
+    splits = counted(batch({"block_start": 0}, {"block_start": 64}, {"block_start": 128}))
+    assert [(split.id, split.rows) for split in splits] == [((1, 0), 1), ((1, 64), 1), ((1, 128), 1)]
+
+
+def test_a_row_that_names_its_queue_is_as_long_as_it_is() -> None:
+    [split] = counted(batch({"topic": "many", "queue_id": 11}, {}))
+    assert list(split.sizes) == [100, 100]
+
+
 def test_rows_that_name_no_queue_take_turns_of_their_topic() -> None:
     [split] = counted(batch({"queue_id": 2}, {}, {"topic": "many"}, {}))
     assert split.turns == Counter({"few": 2, "many": 1})
@@ -79,6 +89,11 @@ def test_a_sharding_key_chooses_by_the_absolute_value_of_its_remainder(shard: in
     chosen = chosen_queues(run, codes, topics, RULES.queue_nums.of)
     assert chosen is not None
     assert chosen.tolist() == [queue]
+
+
+def test_a_row_without_a_key_takes_a_turn_beside_those_that_have_one() -> None:
+    [split] = counted(batch({"shard": 1}, {"shard": None}))
+    assert (split.rows_by_queue, split.turns) == (Counter({("few", 1): 1}), Counter({"few": 1}))
 
 
 def test_a_queue_that_is_named_goes_before_a_sharding_key() -> None:
@@ -114,10 +129,16 @@ def test_a_parked_row_is_longer_by_the_further_digits_of_the_queue_it_names() ->
 def test_parked_rows_whose_turn_may_have_two_digits_are_kept_with_their_turns() -> None:
     parked = {"parked_topic": "W", "parked_queue": 0}
     many = {"topic": "many"}
-    [split] = counted(batch(many, {**many, **parked}), batch({**parked}, {**many, **parked}))
+    [split] = counted(batch({}, many, {**many, **parked}), batch({**parked}, {**many, **parked}))
     assert set(split.wide) == {"many"}  # three queues have one digit
     rows, turns = split.wide["many"]
-    assert (rows.tolist(), turns.tolist()) == ([1, 3], [1, 2])
+    assert (rows.tolist(), turns.tolist()) == ([2, 4], [1, 2])
+
+
+def test_of_eleven_queues_one_has_two_digits() -> None:
+    parked = {"parked_topic": "W", "parked_queue": 0}
+    [split] = counted(batch({"topic": "ten", **parked}, {"topic": "eleven", **parked}))
+    assert set(split.wide) == {"eleven"}
 
 
 def test_bad_rows_are_counted_and_take_neither_a_turn_nor_room() -> None:
@@ -140,7 +161,7 @@ def test_of_many_bad_rows_the_first_are_kept_to_be_shown() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "found"),
     [
-        ([1, 2], [2, 3], (1, 3, True)),
+        ([1, 2, 2], [2, 3], (1, 3, True)),
         ([2, 1], [3], (2, 3, False)),
         ([1, 3], [2, 4], (1, 4, False)),
         ([None, 1], [None, 2], (1, 2, True)),
@@ -182,3 +203,18 @@ def test_units_of_an_input_with_batches_take_a_turn_each() -> None:
 def test_a_column_of_batches_that_no_row_uses_changes_nothing() -> None:
     [split] = counted(batch({"wire_bytes": 50, "batch": None}, {"wire_bytes": 50, "batch": None}))
     assert (split.units, list(split.sizes), split.turns) == (None, [100, 100], Counter({"few": 2}))
+
+
+def test_a_parked_message_beside_batches_lies_where_it_is_parked_and_not_in_the_queue_it_names() -> None:
+    alone = {"wire_bytes": 50, "batch": None, "queue_id": 1}
+    parked = {**alone, "parked_topic": "W", "parked_queue": 0}
+    [split] = counted(batch({**alone, "batch": "a"}, alone, parked))
+    assert split.rows_by_queue == Counter({("few", 1): 2})
+    assert split.parked_for == Counter({("few", 1): 1})
+
+
+def test_messages_of_a_batch_that_cannot_be_put_are_bad_rows_with_its_reason() -> None:
+    rows = [{"wire_bytes": 50, "batch": "a", "topic": topic} for topic in ("few", "many")]
+    [split] = counted(batch(*rows, {"wire_bytes": 50, "batch": None}))
+    assert (split.good_rows, split.bad_rows, split.size_bytes) == (1, 2, 100)
+    assert [(row, "2 topics" in reason) for row, reason in split.bad] == [(0, True), (1, True)]
