@@ -14,7 +14,7 @@ SECONDS = 60  # after which someone is not going to come
 def meet_before_saving(monkeypatch: pytest.MonkeyPatch, writers: int, table: str = "") -> None:
     """The first so many writes (of a table) wait for each other: planned and checked, but not saved yet."""
     barrier = threading.Barrier(writers)
-    expect_head = module._expect_head
+    expect_head = module.expect_head
     expected = iter(range(writers))
 
     def checked(store: Any, write: Any) -> None:
@@ -22,19 +22,19 @@ def meet_before_saving(monkeypatch: pytest.MonkeyPatch, writers: int, table: str
         if table in ("", write.table.name) and next(expected, None) is not None:
             barrier.wait(SECONDS)
 
-    monkeypatch.setattr(module, "_expect_head", checked)
+    monkeypatch.setattr(module, "expect_head", checked)
 
 
 def killed_before_writing(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     """Whoever comes to write this table ends there, until the patch is undone."""
-    expect_head = module._expect_head
+    expect_head = module.expect_head
 
     def checked(store: Any, write: Any) -> None:
         expect_head(store, write)
         if write.table.name == table:
             raise RuntimeError("killed")
 
-    monkeypatch.setattr(module, "_expect_head", checked)
+    monkeypatch.setattr(module, "expect_head", checked)
 
 
 def in_threads(*work: Callable[[], Any]) -> list[Any]:

@@ -131,7 +131,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
     # After a second Ctrl-C the run ends at once and does not wait for the lock again.
     if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
-        _record(run, started_ms, line)
+        record_run(run, started_ms, line)
     if result_path is not None:
         try:
             _write_result(run, result_path, line)
@@ -152,7 +152,8 @@ def _expect_clock(run: Run) -> None:
         )
 
 
-def _record(run: Run, started_ms: int, line: dict[str, Any]) -> None:
+def record_run(run: Run, started_ms: int, line: dict[str, Any]) -> None:
+    """Keep a run's result as a row of job_runs."""
     row = (
         run.job,
         run.run_id,

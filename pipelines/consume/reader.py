@@ -243,7 +243,7 @@ class Reader:
 
     def _record_begun(self) -> None:
         if self.begun:
-            self._record(())
+            self.record(())
 
     def _read_pages(self, here: Standing, positions: dict[Queue, int]) -> None:
         """Read page after page from `positions` to the ends of the queues, within the limits of the run."""
@@ -335,7 +335,7 @@ class Reader:
         if self.options.trace and handed:
             self._trace(page, failed, reached, round(took_ms / handed))
         if given_back.num_rows and not self.options.is_broadcasting:
-            self._send_back(given_back, parts)
+            self.send_back(given_back, parts)
         is_alone = self.held is not None
         come = [
             self._reached(part.queue, reached[part.queue], part.generation, is_alone)
@@ -344,7 +344,7 @@ class Reader:
         ]
         if self.options.orderly:
             self._record_waiting(parts, reached, suspending, waiting, come)
-        lost = {part.queue for part in parts} - self._record(come)
+        lost = {part.queue for part in parts} - self.record(come)
         self._report_lost(lost)
         return reached, [*suspending, *lost, *(part.queue for part in filtered.stopped)]
 
@@ -395,7 +395,7 @@ class Reader:
             # Only a warning: if the page failed for this, it would be handed over again and again.
             self.run.warn(f"what was handed over is not traced: {in_words(failure)}")
 
-    def _send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
+    def send_back(self, failed: pa.Table, parts: Sequence[Part]) -> None:
         """Commit the copies of failed messages, and make the group's retry and dead letter topics before."""
         if self.group.retry_queue_nums > 0:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
@@ -431,7 +431,7 @@ class Reader:
                 changes[part.queue] = None
         self.run.commit(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
-    def _record(self, reached: Sequence[Reached]) -> set[Queue]:
+    def record(self, reached: Sequence[Reached]) -> set[Queue]:
         """Record how far some queues have been read, and the offsets of `begun`; returns the queues that were recorded."""
         reached = list((self.begun | {each.queue: each for each in reached}).values())
         self.begun = {}

@@ -151,15 +151,15 @@ def plan_copies(
     if not slim.num_rows:
         return CopyPlan((), {}, head, passed_over)
     _expect_once(slim)
-    placed, after = _placed(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
+    placed, after = places_of(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
     keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
     found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
     placed_copies = copies(spark.createDataFrame(found))
     if not _lie_in_order(placed, spans, copies_bytes):
         files = _files_of(copies_bytes, spark.sparkContext.defaultParallelism)
-        placed_copies = _moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
-    rows = _log_rows(placed_copies, after, segment_bytes, append_id)
+        placed_copies = moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
+    rows = log_rows_of(placed_copies, after, segment_bytes, append_id)
     offsets = placed.column("copy_offset")
     planned = Planned(slim.num_rows, offsets[0].as_py(), offsets[-1].as_py(), after.next_offset)
     writes = append_writes(at, rows, planned, after)
@@ -186,7 +186,7 @@ def _expect_once(slim: pa.Table) -> None:
             )
 
 
-def _placed(
+def places_of(
     slim: pa.Table, head: LogHead, segment_bytes: int, store_timestamp: int
 ) -> tuple[pa.Table, LogHead]:
     """The offsets of each copy, by (source_offset, rank), and the head after all copies."""
@@ -242,14 +242,14 @@ def _files_of(copies_bytes: int, cores: int) -> int:
     return files if files < cores else -(-files // cores) * cores
 
 
-def _moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, files: int) -> DataFrame:
+def moved_into_order(copies: DataFrame, first_offset: int, next_offset: int, files: int) -> DataFrame:
     """Copies in `files` files, each with one part of the append in order."""
     part = -(-(next_offset - first_offset) // files)
     file = F.floor((F.col("copy_offset") - first_offset) / part).cast("int")
     return copies.repartitionById(files, file).sortWithinPartitions("copy_offset")
 
 
-def _log_rows(copies: DataFrame, after: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
+def log_rows_of(copies: DataFrame, after: LogHead, segment_bytes: int, append_id: str) -> DataFrame:
     """Rows of the commit log from copies with their offsets."""
     columns = {
         "physical_offset": F.col("copy_offset"),

@@ -56,7 +56,7 @@ def arrange(
     # One file: a batch is neighbouring rows of one file, and a border could cut it.
     has_batches = any(split.units is not None for split in counted.splits)
     wanted = 1 if has_batches else _files_of(source.stored_bytes(spark))
-    borders = _borders(counted.splits, by_arrival, wanted)
+    borders = file_borders(counted.splits, by_arrival, wanted)
     files = len(borders[0]) + 1
     ordered = rows.repartitionById(files, _file_of(*borders)).sortWithinPartitions("order", "position")
     helpers = ["file_hash", "block_start", "position", "order", "sharding_key"]
@@ -79,7 +79,7 @@ def _files_of(stored_bytes: int) -> int:
     return max(1, -(-stored_bytes // each))
 
 
-def _borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
+def file_borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
     """Where files begin, without the first: (arrivals, input_rows), ascending, about equally many rows apart."""
     rows = np.array([split.rows for split in splits], np.int64)
     firsts = np.cumsum(rows) - rows

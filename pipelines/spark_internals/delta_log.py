@@ -105,13 +105,13 @@ class DeltaTable:
         self._spark = spark
         self._as_of_ms = as_of_ms
         self._jvm = jvm(spark)
-        self._log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
+        self.delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
         self.path = path
 
     def update(self) -> "DeltaSnapshot":
         """The newest snapshot. Delta lists the whole log for it: 85 ms on a local disk for a log of a thousand commits."""
         none = self._jvm.scala.Option.empty()
-        return DeltaSnapshot(self._log.update(False, none, none))
+        return DeltaSnapshot(self.delta_log.update(False, none, none))
 
     def newest(self) -> "DeltaSnapshot":
         """The newest snapshot, by two checks of files where nothing was committed since this session last listed the log.
@@ -121,7 +121,7 @@ class DeltaTable:
         """
         if self._as_of_ms is not None:
             return self._snapshot_at(self._as_of_ms)
-        known = DeltaSnapshot(self._log.unsafeVolatileSnapshot())
+        known = DeltaSnapshot(self.delta_log.unsafeVolatileSnapshot())
         return known if self._is_newest(known) else self.update()
 
     def _is_newest(self, known: "DeltaSnapshot") -> bool:
@@ -129,7 +129,7 @@ class DeltaTable:
 
         It is False where only the log store knows.
         """
-        if not self._commits_are_files:
+        if not self.commits_are_files:
             return False
         path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
         if files.exists(path(directory, _commit_file(known.version + 1))):
@@ -141,11 +141,11 @@ class DeltaTable:
         )
 
     @property
-    def _commits_are_files(self) -> bool:
+    def commits_are_files(self) -> bool:
         """Whether a commit is made by putting its file into the log, and by nothing else."""
         scheme = self.path.partition("/")[0]
         if scheme not in _log_stores:
-            _log_stores[scheme] = log_store_class(self._log.store(), self._log_directory[0])
+            _log_stores[scheme] = log_store_class(self.delta_log.store(), self._log_directory[0])
         return _log_stores[scheme] in PUTS_A_FILE
 
     @cached_property
@@ -162,7 +162,7 @@ class DeltaTable:
         if not newest.exists:
             return newest
         version = int(self._commit_at(timestamp_ms).version())
-        return DeltaSnapshot(self._log.getSnapshotAt(version, none, none, False))
+        return DeltaSnapshot(self.delta_log.getSnapshotAt(version, none, none, False))
 
     def first_commit_ms(self) -> int:
         """When the oldest version that can still be read was committed, epoch milliseconds."""
@@ -171,22 +171,22 @@ class DeltaTable:
     def _commit_at(self, timestamp_ms: int) -> Any:
         none, time = self._jvm.scala.Option.empty(), self._jvm.java.sql.Timestamp(timestamp_ms)
         # The flags allow the newest version for a later time, readable versions only, the oldest for an earlier time.
-        return self._log.history().getActiveCommitAtTime(time, none, True, True, True)
+        return self.delta_log.history().getActiveCommitAtTime(time, none, True, True, True)
 
     def commits_since(self, version: int) -> Iterator[CommitInfo]:
         """Every version after `version`, oldest first, read from the transaction log's files."""
-        if not self._commits_are_files:
-            self._complete(version)
+        if not self.commits_are_files:
+            self.complete(version)
         while (actions := self._actions(version := version + 1)) is not None:
             yield _commit_info(version, actions)
 
-    def _complete(self, version: int) -> None:
+    def complete(self, version: int) -> None:
         """Have the log store put missing files: of commits whose writer ended when it had only recorded them elsewhere.
 
         A log store does so when the log is listed.
         """
         after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], _commit_file(version + 1))
-        self._log.store().listFrom(after, self._log.newDeltaHadoopConf())
+        self.delta_log.store().listFrom(after, self.delta_log.newDeltaHadoopConf())
 
     def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
         """The commit that has a number, searched from `version` backwards; None where the log no longer has it."""

@@ -110,13 +110,13 @@ class Backup:
     def _copy_all(
         self, pool: ThreadPoolExecutor, files: Sequence[File], copied: Copied, advance: Callable[[int], None]
     ) -> None:
-        for file, is_new in zip(files, pool.map(self._copy, files), strict=True):
+        for file, is_new in zip(files, pool.map(self.copy_one, files), strict=True):
             copied.files += is_new
             copied.bytes += file.size if is_new else 0
             copied.already += not is_new
             advance(file.size)
 
-    def _copy(self, file: File) -> bool:
+    def copy_one(self, file: File) -> bool:
         """Whether a file was copied: it is, unless it is there with its whole length. Raises StoreError where that fails."""
         spark = self.store.spark
         source, target = (f"{uri}/{file.name}" for uri in (self.store.uri, self.to))

@@ -129,7 +129,7 @@ def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
 
 
 def _write_once(store: Store, write: Write) -> CommitInfo:
-    _expect_head(store, write)
+    expect_head(store, write)
     token = with_plan(str(uuid.uuid4()), write.planned)
     writer = (
         write.rows.select(*write.table.names)
@@ -148,19 +148,20 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         writer.save(store.path(write.table))
     except Exception as failure:
         # The JVM may have committed before the failure reached us: the table decides, not the exception.
-        ours = _find(store, write, token)
+        ours = find_commit(store, write, token)
         if ours is not None:
             return ours
         if is_conflict(failure):
             raise _moved(write) from failure
         raise
-    ours = _find(store, write, token)
+    ours = find_commit(store, write, token)
     if ours is None:
         raise _moved(write)
     return ours
 
 
-def _expect_head(store: Store, write: Write) -> None:
+def expect_head(store: Store, write: Write) -> None:
+    """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan."""
     if write.after is None:
         return
     found = store.delta(write.table).newest().number(app_id(write.table, write.key))
@@ -170,7 +171,7 @@ def _expect_head(store: Store, write: Write) -> None:
         )
 
 
-def _find(store: Store, write: Write, token: str) -> CommitInfo | None:
+def find_commit(store: Store, write: Write, token: str) -> CommitInfo | None:
     """Our commit among all versions after the plan's snapshot, however many others have come since."""
     commits = store.delta(write.table).commits_since(write.base_version)
     return next((info for info in commits if info.token == token), None)

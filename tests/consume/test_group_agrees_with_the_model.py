@@ -25,7 +25,7 @@ QUEUES = [("T", number) for number in range(4)]
 STEPS = 30
 
 # When others come first: before a reader's failures are in the log, and before its offsets are recorded.
-FAILURES, OFFSETS = "_send_back", "_record"
+FAILURES, OFFSETS = "send_back", "record"
 # What is done to the store, and what to the model.
 Happening = tuple[Callable[[], object], Callable[[], object]]
 
@@ -178,7 +178,7 @@ def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.launch.job._record", lambda *_: None)
+    monkeypatch.setattr("jobs.launch.job.record_run", lambda *_: None)
     # Of this table, by which retries do not wait, the third level is the last.
     store = life(messageDelayLevel="1s 2s 3s")
     assert list(store.store.settings.retry_levels_ms[: len(LADDER_MS)]) == LADDER_MS

@@ -7,13 +7,11 @@ from itertools import chain, repeat
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
 
 from jobs import deliver
 from jobs.launch.run import Run
 from pipelines.delay import deliver as module
 from pipelines.delay.deliver import plan_deliver
-from pipelines.log import copies
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, seen_by
 from schemas import PROGRESS
@@ -25,68 +23,42 @@ from tests.store.earlier_versions import keep_clocks_as_rows
 pytestmark = pytest.mark.usefixtures("engine_of_choice")
 
 
-def test_vectors_1_to_4_and_11_to_16_and_29_what_a_put_makes_of_messages_that_wait(
-    life: Callable[..., Life],
-) -> None:
+def test_each_is_delivered_where_it_was_meant_to_go_once_it_is_due(life: Callable[..., Life]) -> None:
+    """Vectors 2, 11 to 13 and 16: what a put makes of them is in tests/produce/test_divert.py."""
     store = life()
     store.put(
         B,
         {"topic": "T", "queue_id": 3, "unique_key": "v1", "delay_level": 3},
         {"topic": "T", "queue_id": 1, "unique_key": "v3", "delay_level": 25},
-        {"topic": "T", "queue_id": 1, "unique_key": "v4a", "delay_level": 0},
-        {"topic": "T", "queue_id": 1, "unique_key": "v4b", "delay_level": -1},
-        {"topic": "T", "queue_id": 1, "unique_key": "v4c"},
+        {"topic": "T", "queue_id": 1, "unique_key": "v4", "delay_level": 0},
         {"topic": "T", "unique_key": "v12", "deliver_at_ms": B + 90_000},
-        {"topic": "T", "queue_id": 2, "unique_key": "v14", "deliver_at_ms": B - 1},
         {"topic": "T", "properties_raw": raw(UNIQ_KEY="v16", DELAY=3, TIMER_DELAY_SEC=90)},
-        {
-            "topic": "T", "queue_id": 3, "unique_key": "v29", "transaction": True, "producer_group": "pg", "flag": 9,
-            "born_timestamp": B - 5,
-        },
-    )  # fmt: skip
+        {"topic": "T", "queue_id": 3, "unique_key": "v29", "transaction": True, "producer_group": "pg"},
+    )
     store.put(
         B + 250,
         {"topic": "T", "properties_raw": raw(UNIQ_KEY="v11", TIMER_DELAY_SEC=90)},
         {"topic": "T", "unique_key": "v13", "delay_ms": 400},
     )
     found = {
-        read_properties(row.properties)["UNIQ_KEY"]: (row, read_properties(row.properties))
+        properties["UNIQ_KEY"]: (place(row), row.due_ms and row.due_ms - B, properties)
         for row in store.rows()
+        for properties in [read_properties(row.properties)]
     }
-
-    row, properties = found["v1"]
-    assert (place(row), row.due_ms) == ((SCHEDULE, 2), B + 10_000)
-    assert properties == {"UNIQ_KEY": "v1", "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "3"}
-    row, properties = found["v3"]
-    assert (place(row), row.due_ms, properties["DELAY"]) == ((SCHEDULE, 17), B + 7_200_000, "18")
-    for key in ("v4a", "v4b", "v4c"):
-        assert (place(found[key][0]), found[key][0].due_ms, found[key][1]) == (
-            ("T", 1),
-            None,
-            {"UNIQ_KEY": key},
-        )
-    row, properties = found["v11"]
-    assert (place(row), properties["TIMER_OUT_MS"], row.due_ms) == ((WHEEL, 0), str(B + 90_000), B + 91_000)
-    row, properties = found["v12"]
-    assert (properties["TIMER_OUT_MS"], row.due_ms, properties["REAL_TOPIC"]) == (
-        str(B + 89_000),
-        B + 90_000,
-        "T",
-    )
-    row, properties = found["v13"]
-    assert (properties["TIMER_OUT_MS"], row.due_ms) == (str(B), B + 1_000)
-    row, properties = found["v14"]
-    assert (place(row), row.due_ms, properties["TIMER_DELIVER_MS"]) == (("T", 2), None, str(B - 1))
-    row, properties = found["v16"]
-    assert (place(row), properties["DELAY"], "TIMER_DELAY_SEC" in properties) == ((SCHEDULE, 2), "3", False)
-    row, properties = found["v29"]
-    assert (place(row), row.sys_flag, row.flag, row.due_ms) == ((HALF, 0), 0, 9, B - 5 + 6_000)
-    assert properties == {
-        "UNIQ_KEY": "v29", "TRAN_MSG": "true", "PGROUP": "pg", "REAL_TOPIC": "T", "REAL_QID": "3",
-        "__transactionId__": "v29",
+    assert found["v1"] == (
+        (SCHEDULE, 2), 10_000, {"UNIQ_KEY": "v1", "DELAY": "3", "REAL_TOPIC": "T", "REAL_QID": "3"},
+    )  # fmt: skip
+    assert found["v4"] == (("T", 1), None, {"UNIQ_KEY": "v4"})
+    assert found["v29"] == (
+        (HALF, 0), 6_000,
+        {"UNIQ_KEY": "v29", "TRAN_MSG": "true", "PGROUP": "pg", "REAL_TOPIC": "T", "REAL_QID": "3",
+         "__transactionId__": "v29"},
+    )  # fmt: skip
+    assert {key: due for key, (_, due, _) in found.items() if key in ("v3", "v11", "v12", "v13", "v16")} == {
+        "v3": 7_200_000, "v11": 91_000, "v12": 90_000, "v13": 1_000, "v16": 10_000,
     }  # fmt: skip
-    # Turns are taken by messages that wait too: v12, v16, v11 and v13 name no queue.
-    assert [found[key][1]["REAL_QID"] for key in ("v12", "v16")] == ["0", "1"]
+    # Turns are taken by messages that wait too: v12 and v16 name no queue.
+    assert [found[key][2]["REAL_QID"] for key in ("v12", "v16")] == ["0", "1"]
 
     waiting = store.deliver(B + 9_999)
     assert (waiting["delivered"], waiting["skipped"], waiting["next_due_ms"]) == (1, 0, B + 10_000)
@@ -488,15 +460,6 @@ def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_miss
     store.expect_promises()
 
 
-def test_vector_15_a_horizon_refuses_what_is_beyond_it(life: Callable[..., Life]) -> None:
-    store = life(timerMaxDelaySec="259200")
-    store.put(B, {"topic": "T", "properties_raw": raw(TIMER_DELAY_SEC=259_200)})
-    beyond = store.input({"topic": "T", "body": "b", "properties_raw": raw(TIMER_DELAY_SEC=259_201)})
-    refused = store.job("put_messages", B, "--input", beyond, exit_status=2)
-    assert "more than 259200000 ms (timerMaxDelaySec) after now" in refused.stderr
-    assert [place(row) for row in store.rows()] == [(WHEEL, 0)]
-
-
 @pytest.mark.parametrize(("due", "appends"), [(5, 3), (4, 2)])
 def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, due: int, appends: int
@@ -521,43 +484,3 @@ def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(
     assert [read_properties(row.properties)["UNIQ_KEY"] for row in delivered] == [f"k{n}" for n in range(due)]
     assert len({row.append_seq for row in delivered}) == appends
     assert store.deliver(B + 60_000)["delivered"] == 0
-
-
-@pytest.mark.parametrize(
-    ("waits", "is_moved"),
-    [
-        pytest.param([1, 1, 2, 3, 3], False, id="one-after-the-other"),
-        pytest.param([5, 1, 4, 2, 3], True, id="in-another-order"),
-        pytest.param([1, *[99] * 20, 2, 3], True, id="few-among-many"),
-    ],
-)
-def test_bodies_are_moved_only_where_the_order_changes_or_few_are_read_from_afar(
-    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, waits: list[int], is_moved: bool
-) -> None:
-    monkeypatch.setattr(copies, "BYTES_OF_A_FILE", 200)
-    moved = []
-
-    def move(rows: DataFrame, *given: int) -> DataFrame:
-        moved.append(given)
-        return moved_into_order(rows, *given)
-
-    moved_into_order = copies._moved_into_order
-    monkeypatch.setattr(copies, "_moved_into_order", move)
-    store = life()
-    store.put(
-        B,
-        *[
-            {"topic": "T", "queue_id": 0, "unique_key": f"k{n}", "deliver_at_ms": B + 10_000 + wait * 1_000}
-            for n, wait in enumerate(waits)
-        ],
-    )
-    offset = sum(row.size_bytes for row in store.rows())
-    due = sorted((wait, n) for n, wait in enumerate(waits) if wait < 99)
-    assert store.deliver(B + 60_000)["delivered"] == len(due)
-    assert bool(moved) == is_moved
-    delivered = [row for row in store.rows() if row.topic == "T"]
-    assert [read_properties(row.properties)["UNIQ_KEY"] for row in delivered] == [f"k{n}" for _, n in due]
-    assert [row.queue_offset for row in delivered] == list(range(len(due)))
-    for row in delivered:
-        assert row.physical_offset == offset
-        offset += row.size_bytes

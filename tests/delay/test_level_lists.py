@@ -63,32 +63,45 @@ def test_lists_in_spark_are_those_of_the_plain_function(spark: SparkSession) -> 
         assert tuple(row.levels) == decomposition(row.id, TABLE)
 
 
-def test_vector_20_and_21_times_of_day_and_lists_with_and_without_a_comma_at_the_end(
-    spark: SparkSession,
+@pytest.mark.parametrize(
+    ("now", "time", "seconds"),
+    [
+        (23 * 3600 + 59 * 60 + 30, "00:00:00", 30),  # vector 20
+        (9 * 3600 + 1, "09:00:00", DAY_SECONDS - 1),
+        (9 * 3600, "09:00:00", 0),
+        (9 * 3600 + 45 * 60 + 50, "12:30:10", 9_860),
+        (0, "12:30:75", None),
+    ],
+)
+def test_how_far_a_time_of_day_is_away(spark: SparkSession, now: int, time: str, seconds: int | None) -> None:
+    # now: seconds of the day, 2023-11-14 in UTC
+    row = spark.range(1).select(seconds_until(F.lit(time), 1_699_920_000_000 + now * 1000 + 999)).first()
+    assert row is not None
+    assert row[0] == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "levels", "rest"),
+    [
+        ("6,3,", [6, 3], "3,"),  # vector 21: with and without a comma at the end
+        ("6,3", [6, 3], "3,"),
+        (" 8, 7,12", [8, 7, 12], "7,12,"),
+        ("", [], ""),
+        (",", [], ""),
+        *((text, None, None) for text in ("6;3", "0,1", "-1", "x", "3,,4")),
+    ],
+)
+def test_a_level_list_as_it_is_written(
+    spark: SparkSession, text: str, levels: list[int] | None, rest: str | None
 ) -> None:
-    def until(now: int, time: str) -> int | None:
-        # now: seconds of the day, 2023-11-14 in UTC
-        row = spark.range(1).select(seconds_until(F.lit(time), 1_699_920_000_000 + now * 1000 + 999)).first()
-        return None if row is None else row[0]
-
-    assert until(23 * 3600 + 59 * 60 + 30, "00:00:00") == 30
-    assert until(9 * 3600 + 1, "09:00:00") == DAY_SECONDS - 1
-    assert until(9 * 3600, "09:00:00") == 0
-    assert until(9 * 3600 + 45 * 60 + 50, "12:30:10") == 9_860
-    assert until(0, "12:30:75") is None
-
-    texts = ["6,3,", "6,3", " 8, 7,12", "", ",", "6;3", "0,1", "-1", "x", "3,,4"]
-    found = {
-        row.text: (row.levels, row.rest)
-        for row in spark.createDataFrame([(text,) for text in texts], "text string")
-        .withColumn("levels", levels_of(F.col("text")))
-        .withColumn("rest", rest_of(F.col("levels"), F.lit(1)))
-        .collect()
-    }
-    assert found["6,3,"] == found["6,3"] == ([6, 3], "3,")
-    assert found[" 8, 7,12"] == ([8, 7, 12], "7,12,")
-    assert found[""] == found[","] == ([], "")
-    assert all(found[text][0] is None for text in ("6;3", "0,1", "-1", "x", "3,,4"))
+    row = (
+        spark.createDataFrame([(text,)], "text string")
+        .select(levels_of(F.col("text")).alias("levels"))
+        .select("levels", rest_of(F.col("levels"), F.lit(1)).alias("rest"))
+        .first()
+    )
+    assert row is not None
+    assert (row.levels, row.rest if levels is not None else None) == (levels, rest)
 
 
 MARCH_29, OCTOBER_25 = 1_774_742_400, 1_792_886_400  # 2026, midnight in UTC: Berlin's clocks change at one

@@ -194,7 +194,7 @@ def test_random_histories(
     (tmp_path / "answers_of_random.py").write_text(ANSWERS)
     monkeypatch.syspath_prepend(str(tmp_path))
     # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.launch.job._record", lambda *_: None)
+    monkeypatch.setattr("jobs.launch.job.record_run", lambda *_: None)
     history = History(life(mappedFileSizeCommitLog="6000"), seed)
     try:
         for number in range(1, STEPS + 1):

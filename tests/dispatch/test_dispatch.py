@@ -3,13 +3,11 @@
 import json
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 
-from pipelines.dispatch import follow, layout
+from pipelines.dispatch import follow
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, StoreError
 from pipelines.store.commit import Committed, commit
@@ -165,46 +163,6 @@ def test_a_rebuild_that_is_overtaken_while_it_looks_around_loses_nothing(
     commit(store, lambda at: plan_dispatch(at, rebuild=True))
     assert offsets(store.consume_queue) == [0, 100]
     assert offsets(store.message_index) == [0, 0, 100, 100]
-
-
-def test_many_rows_lie_sorted_in_files_that_do_not_overlap(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
-    monkeypatch.setattr(layout, "NEW_ROWS_UNMOVED", 10)
-    monkeypatch.setattr(layout, "ROWS_PER_FILE", 10)
-    hot = [{"queue_id": 0, "queue_offset": place} for place in range(36)]
-    cold = [{"queue_id": 1 + place, "queue_offset": 7} for place in range(4)]
-    append(store, *[{**MESSAGE, **row} for row in hot + cold])
-    dispatch(store)
-    files = store.consume_queue.selectExpr("input_file_name() AS file", "queue_id", "queue_offset")
-    spans = files.groupBy("file").agg({"*": "count"}).collect()
-    assert sorted(row[1] for row in spans) == [10, 10, 10, 10]
-    by_file: dict[str, list[tuple[int, int]]] = {}
-    for row in files.collect():
-        by_file.setdefault(row.file, []).append((row.queue_id, row.queue_offset))
-    in_files = sorted(by_file.values())
-    assert [place for places in in_files for place in places] == [(0, place) for place in range(36)] + [
-        (1 + place, 7) for place in range(4)
-    ]
-
-
-@pytest.mark.slow
-def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
-    for _ in range(4):  # a file of the log each
-        append(store, *[{**MESSAGE, "queue_id": number % 3, "queue_offset": number} for number in range(10)])
-    dispatch(store)
-    files = sorted(Path(store.uri, "consume_queue").glob("*.parquet"))
-    in_files = [pq.read_table(file, columns=["topic", "queue_id", "queue_offset"]) for file in files]
-    assert len(in_files) == 2
-    assert all(
-        rows.equals(rows.sort_by([(name, "ascending") for name in rows.schema.names])) for rows in in_files
-    )
-    assert len(list(Path(store.uri, "message_index").glob("*.parquet"))) == 2
-    assert offsets(store.consume_queue) == offsets(store.commitlog)
 
 
 def test_bodies_are_never_read(store: Store) -> None:

@@ -7,8 +7,6 @@ from pipelines.dispatch.entries import (
     consume_queue_entries,
     message_index_entries,
 )
-from pipelines.log.claims import claims_of
-from pipelines.log.park import parked_messages
 from tests.dispatch.log_rows import log_rows, properties
 
 LEVELS_MS = (1_000, 5_000)
@@ -80,39 +78,3 @@ def test_key_hash_is_of_topic_and_key_and_never_negative(spark: SparkSession) ->
     hashes = {row.key: row.key_hash for row in message_index_entries(log_rows(spark, *rows)).collect()}
     assert hashes["k1"] == 2_539_445
     assert all(key_hash >= 0 for key_hash in hashes.values())
-
-
-def test_parked_rows_are_told_by_their_due_time(spark: SparkSession) -> None:
-    rows = [
-        {},
-        {
-            "topic": "SCHEDULE_TOPIC_XXXX",
-            "due_ms": 5,
-            "properties": properties(REAL_TOPIC="orders", UNIQ_KEY="u"),
-        },
-        {
-            "topic": "rmq_sys_wheel_timer",
-            "due_ms": 6,
-            "properties": properties(TIMER_DEL_UNIQKEY="u"),
-            "origin_offset": 0,
-        },
-        {"topic": "RMQ_SYS_TRANS_HALF_TOPIC", "due_ms": 7},
-    ]
-    parked = parked_messages(log_rows(spark, *rows)).orderBy("due_ms").collect()
-    found = [
-        (row.kind, row.due_ms, row.origin_offset, row.real_topic, row.unique_key, row.cancels)
-        for row in parked
-    ]
-    assert found == [
-        ("schedule", 5, 100, "orders", "u", None),
-        ("timer", 6, 0, None, None, "u"),
-        ("half", 7, 300, None, None, None),
-    ]
-
-
-def test_claims_are_the_rows_that_claim(spark: SparkSession) -> None:
-    rows = [{}, {"claim": "settle", "source_offset": 0, "origin_offset": 0, "purpose": "deliver"}]
-    assert [
-        (row.source_offset, row.claim, row.physical_offset)
-        for row in claims_of(log_rows(spark, *rows)).collect()
-    ] == [(0, "settle", 100)]

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.log.batches import Unit
-from pipelines.log.count import CountedSplit, CountRules, QueueNums, counted_splits, split_counter
+from pipelines.log.count import CountedSplit, CountRules, QueueNums, split_counter
 from pipelines.log.place import Placement, input_row, is_placed, place, with_places
 from pipelines.store.head import LogHead
 
@@ -189,20 +188,3 @@ def test_each_row_lies_where_a_loop_over_the_input_puts_it(spark: SparkSession, 
 
     numbers = [row[0] for row in slim.select(input_row(splits)).collect()]
     assert numbers == list(range(len(rows)))
-
-
-def test_units_of_an_input_with_batches_take_a_turn_each(spark: SparkSession) -> None:
-    rows = [
-        {**dict.fromkeys(SLIM.names), "file_hash": 1, "block_start": 0, "topic": "few", "size_bytes": 100,
-         "wire_bytes": 50, "batch": batch}
-        for batch in ("a", "a", None, "b", "b")
-    ]  # fmt: skip
-    [split] = counted_splits(
-        frame(spark, rows), CountRules(QueueNums(QUEUE_NUMS, 4), 1_000, max_unit_bytes=900)
-    )
-    assert split.units == [
-        Unit(0, 2, "few", None, 200),
-        Unit(2, 1, "few", None, 100),
-        Unit(3, 2, "few", None, 200),
-    ]
-    assert (split.turns, split.sizes) == (Counter({"few": 3}), None)

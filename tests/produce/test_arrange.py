@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.log.count import CountedSplit
 from pipelines.produce import arrange, counted_input, put
-from pipelines.produce.arrange import _borders
+from pipelines.produce.arrange import file_borders
 from pipelines.store.store import Store
 from tests.conftest import JobRun, write_jsonl
 from tests.scenes.processes import SMALL_APPENDS, kill_when, start
@@ -109,11 +109,11 @@ def test_files_begin_about_equally_many_rows_apart() -> None:
     arrivals = np.arange(1_000, dtype=np.int64)[::-1]
     falling = CountedSplit((1, 0), rows=1_000, arrivals=[arrivals[:300:100], arrivals[300::100]])
     tiny = CountedSplit((2, 0), rows=1, arrivals=[np.array([-5], np.int64)])
-    by_arrival = _borders([falling, tiny], True, 4)
+    by_arrival = file_borders([falling, tiny], True, 4)
     assert list(by_arrival[0]) == sorted(by_arrival[0])
     assert len(by_arrival[0]) == 3
-    assert [list(numbers) for numbers in _borders([falling, tiny], False, 3)] == [[0, 0], [400, 700]]
-    assert [len(numbers) for numbers in _borders([tiny], True, 5)] == [0, 0]
+    assert [list(numbers) for numbers in file_borders([falling, tiny], False, 3)] == [[0, 0], [400, 700]]
+    assert [len(numbers) for numbers in file_borders([tiny], True, 5)] == [0, 0]
 
 
 def test_batches_that_are_arranged_stay_whole(

@@ -19,13 +19,13 @@ from tests.scenes.processes import end, start, wait_for
 SLOW_COMMIT = """
 import pathlib, threading, time
 import pipelines.store.commit as module
-expect_head = module._expect_head
+expect_head = module.expect_head
 def slow(store, write):
     expect_head(store, write)
     if write.table.name == "commitlog":
         held = threading.Event()
         def hold():
-            lock = store.delta(write.table)._log.snapshotLock()
+            lock = store.delta(write.table).delta_log.snapshotLock()
             lock.lock()
             held.set()
             time.sleep({seconds})
@@ -33,7 +33,7 @@ def slow(store, write):
         threading.Thread(target=hold, daemon=True).start()
         held.wait()
         pathlib.Path({flag!r}).touch()
-module._expect_head = slow
+module.expect_head = slow
 """
 
 

@@ -30,13 +30,13 @@ pytestmark = [
 DIES_AFTER_ITS_FIRST_APPEND = """
 import os, signal
 import pipelines.store.commit as module
-find = module._find
+find = module.find_commit
 def find_and_die(store, write, *more):
     found = find(store, write, *more)
     if write.table.name == "commitlog" and found is not None:
         os.killpg(os.getpgid(0), signal.SIGKILL)
     return found
-module._find = find_and_die
+module.find_commit = find_and_die
 """
 
 

@@ -114,7 +114,7 @@ def test_a_backup_that_was_killed_is_no_store_until_it_is_run_again(
     filled: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     to = tmp_path / "backup"
-    copy_file = Backup._copy
+    copy_file = Backup.copy_one
 
     def killed_after(files: int) -> Callable[[Backup, module.File], bool]:
         left = iter(range(files))
@@ -128,7 +128,7 @@ def test_a_backup_that_was_killed_is_no_store_until_it_is_run_again(
 
     for files in (3, 30):  # among the data files, and among the logs
         with monkeypatch.context() as killing:
-            killing.setattr(Backup, "_copy", killed_after(files))
+            killing.setattr(Backup, "copy_one", killed_after(files))
             filled.job("backup", B, "--to", to, exit_status=1)
         for job in ("dispatch", "create_store"):
             refused = filled.commitlake(job, "--store", to)

@@ -83,7 +83,7 @@ def test_delta_itself_refuses_a_number_taken_without_our_lock(
     stale = store.snapshot()
     stale.number(CUTS)
     commit(store, next_cut(store))
-    monkeypatch.setattr(module, "_expect_head", lambda store, write: None)
+    monkeypatch.setattr(module, "expect_head", lambda store, write: None)
     with pytest.raises(HeadMoved, match="another writer took commit 0 of cuts"):
         commit(store, lambda _: Plan((stale.append(CUTS, cut(store, 99)),)), attempts=1)
     assert [row.append_seq for row in store.cuts.collect()] == [0]
@@ -254,7 +254,7 @@ def test_a_commit_is_ours_also_when_others_have_come_since(
     store: Store, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     """Between a write and the proof that it is ours another writer commits: ours is no longer the newest version."""
-    find, found = module._find, 0
+    find, found = module.find_commit, 0
 
     def find_late(*arguments: Any) -> Any:
         nonlocal found
@@ -263,7 +263,7 @@ def test_a_commit_is_ours_also_when_others_have_come_since(
             commit(store, next_cut(store))
         return find(*arguments)
 
-    monkeypatch.setattr(module, "_find", find_late)
+    monkeypatch.setattr(module, "find_commit", find_late)
     if fails:
         monkeypatch.setattr(DataFrameWriter, "save", save_and_fail_once(DataFrameWriter.save))
     committed = commit(store, next_cut(store))

@@ -25,7 +25,7 @@ def test_deltas_own_choices_put_a_file_and_are_looked_at_there(
     spark, tmp_path: Path, path: str, log_store: str
 ) -> None:
     spark.range(1).write.format("delta").save(str(tmp_path / "t"))
-    delegating = DeltaTable(spark, str(tmp_path / "t"))._log.store()
+    delegating = DeltaTable(spark, str(tmp_path / "t")).delta_log.store()
     name = log_store_class(delegating, spark._jvm.org.apache.hadoop.fs.Path(path))
     assert name == f"io.delta.storage.{log_store}"
     assert name in PUTS_A_FILE
@@ -56,14 +56,14 @@ def early_end(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     commit(store, lambda at: Plan((at.append(CUTS, rows),)))
     newest = max(Path(store.path(CUTS), "_delta_log").glob("*.json"))
     kept = newest.rename(newest.with_suffix(".kept"))
-    complete, update = DeltaTable._complete, DeltaTable.update
+    complete, update = DeltaTable.complete, DeltaTable.update
 
     def put(*arguments: object) -> None:
         kept.rename(newest)
         complete(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DeltaTable, "_commits_are_files", False)
-    monkeypatch.setattr(DeltaTable, "_complete", put)
+    monkeypatch.setattr(DeltaTable, "commits_are_files", False)
+    monkeypatch.setattr(DeltaTable, "complete", put)
     monkeypatch.setattr(DeltaTable, "update", lambda table: (put(table, 0), update(table))[1])
     assert known.path == store.path(CUTS)
     return store

@@ -4,14 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.broker_files import import_log
 from pipelines.dispatch import follow
-from pipelines.errors import StoreError
 from pipelines.log import append, copies
 from pipelines.produce import put
 from pipelines.store import commit as committing
@@ -138,7 +136,7 @@ def test_copies_that_are_not_as_planned_are_cut_off_and_made_again(
     store_life = life(messageDelayLevel="1s 5s")
     store_life.put(B, {"topic": "orders", "delay_level": 1}, {"topic": "orders", "delay_level": 1})
     store_life.job("dispatch", B)
-    written(monkeypatch, copies, "_log_rows", has_every_row_twice)
+    written(monkeypatch, copies, "log_rows_of", has_every_row_twice)
     damaged = store_life.job("deliver", B + 9_000, exit_status=1)
     assert "append 1 of the log holds 4 rows" in damaged.stderr
     store_life.job("validate", B, "--suite", "log", "--repair")
@@ -182,22 +180,3 @@ def test_a_dispatch_that_writes_other_rows_than_it_counted_says_so(
     short = store_life.job("dispatch", B, exit_status=1)
     assert "commit 0 of consume_queue holds 2 rows; expected were 3" in short.stderr
     assert store_life.job("dispatch", B, "--rebuild").result["queue_entries"] == 3
-
-
-@pytest.mark.parametrize("ranks", [(0, 0), (0, 1)], ids=["the same twice", "two of one claim"])
-def test_what_is_chosen_twice_is_not_copied(life: Callable[..., Life], ranks: tuple[int, int]) -> None:
-    store_life = life()
-    store_life.put(B, {"topic": "orders"})
-    chosen = pa.table(
-        {
-            "source_offset": pa.array([0, 0], pa.int64()),
-            "order": pa.array([0, 1], pa.int64()),
-            "rank": pa.array(ranks, pa.int32()),
-            "claim": ["redrive:x"] * 2,
-            "purpose": ["redrive"] * 2,
-        }
-    )
-    with pytest.raises(StoreError, match="expected one copy of the message at byte 0"):
-        copies.plan_copies(
-            store_life.store.snapshot(), chosen, lambda rows: copies.copies_of(rows, {}), B, "run"
-        )

@@ -98,6 +98,6 @@ def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], 
     for checksum in Path(copied.uri).rglob("*.crc"):
         checksum.unlink()
     at = copied.snapshot()
-    assert at._pin(PROGRESS).listed_files() is None
+    assert at.listed_files(PROGRESS) is None
     assert {row.follower: row.append_seq for row in at.rows(PROGRESS)} == {"follower": 5}
     assert len(at.read_small(CONSUMER_OFFSETS, group="one").collect()) == 2

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,23 +147,42 @@ def test_vectors_30_and_31_a_commit_is_a_message_and_a_mark_once(life: Callable[
 
     result = store.job("end_transactions", B + 2_000, "--input", path).result
     assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, 0)
-    refused = [
-        {**wanted[0], "state": "ROLLBACK"},  # the other way round
-        {**wanted[1], "state": "COMMIT"},
-        {**wanted[2], "state": "COMMIT", "producer_group": "pg2"},
-        {**wanted[2], "state": "COMMIT", "queue_offset": 8},
-        {**wanted[2], "state": "COMMIT", "physical_offset": 7},
-        {**wanted[2], "state": "COMMIT", "physical_offset": message.physical_offset},
-    ]
-    result = store.job("end_transactions", B + 3_000, "--input", store.input(*refused)).result
-    assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, 6)
-    assert len(store.rows()) == 6
     store.expect_promises()
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "the other way round": {"physical_offset": 0, "state": "ROLLBACK"},
+    "rolled back and then to be committed": {"physical_offset": 1, "state": "COMMIT"},
+    "of another group": {"physical_offset": 2, "state": "COMMIT", "producer_group": "pg2"},
+    "of another place in the queue": {"physical_offset": 2, "state": "COMMIT", "queue_offset": 8},
+    "of no record": {"physical_offset": 7_777, "state": "COMMIT"},
+    "of the message that a commit has made": {"physical_offset": 3, "state": "COMMIT"},
+}
+
+
+def test_ends_that_do_not_fit_their_half_are_refused(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, half("u1"), half("u2"), half("u3"))
+    halves = [{"producer_group": "pg", "physical_offset": row.physical_offset} for row in store.rows()]
+    ends = [{**halves[0], "state": "COMMIT"}, {**halves[1], "state": "ROLLBACK"}]
+    store.job("end_transactions", B + 1_000, "--input", store.input(*ends))
+    rows = store.rows()
+    assert rows[3].purpose == "commit"
+    offsets = dict(enumerate(row.physical_offset for row in rows))
+    requests = [
+        {"producer_group": "pg", **request, "physical_offset": offsets.get(request["physical_offset"], 7)}
+        for request in REFUSED.values()
+    ]
+    result = store.job("end_transactions", B + 3_000, "--input", store.input(*requests)).result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, len(REFUSED))
+    assert len(store.rows()) == len(rows)
+
+
+def test_a_state_that_is_none_is_refused(life: Callable[..., Life]) -> None:
+    store = life()
     bad = store.input({"producer_group": "pg", "physical_offset": 0, "state": "MAYBE"})
-    assert (
-        "state is MAYBE; expected one of COMMIT"
-        in store.job("end_transactions", B, "--input", bad, exit_status=2).stderr
-    )
+    refused = store.job("end_transactions", B, "--input", bad, exit_status=2)
+    assert "state is MAYBE; expected one of COMMIT" in refused.stderr
 
 
 @pytest.mark.slow

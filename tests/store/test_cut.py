@@ -14,14 +14,13 @@ LISTENERS = "tests.consume.odd_listeners:"
 
 
 def test_a_cut_whose_rebuild_was_killed(life: Callable[..., Life]) -> None:
-
     one = life()
     real = put.Put.log_rows
     with mock.patch.object(committing, "expect_as_planned"):
         with mock.patch.object(put.Put, "log_rows", lambda *a: has_every_row_twice(real(*a))):
             one.put(B, *[{"topic": "T", "queue_id": 0, "body": "v", "tags": "a"} for _ in range(2)])
         with mock.patch.object(pipelines.store.head, "expect_whole"):
-            one.job("dispatch", B + 1)  # as _cut in pipelines/quality/repair.py foresees
+            one.job("dispatch", B + 1)  # as pipelines/quality/repair.py foresees
     with mock.patch.object(jobs.validate, "dispatch_store", side_effect=RuntimeError("killed")):
         one.job("validate", B + 2, "--suite", "log", "--repair", exit_status=1)
     one.put(B + 3, *[{"topic": "T", "queue_id": 0, "body": "w", "tags": "a"} for _ in range(2)])

@@ -1,0 +1,83 @@
+"""How rows of derived tables lie in files."""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from pipelines.dispatch import layout
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.dispatch.layout import QueueSpan, file_count, in_hash_order, queue_spans
+from pipelines.store.commit import commit
+from pipelines.store.store import Store
+from tests.dispatch.log_rows import append, log_rows, properties
+
+MESSAGE = {"properties": properties(UNIQ_KEY="u", TAGS="TagA", KEYS="k")}
+
+
+@pytest.mark.quick
+def test_a_million_rows_are_a_file_and_one_more_are_two() -> None:
+    assert [file_count(rows) for rows in (0, 1, 1_000_000, 1_000_001)] == [1, 1, 1, 2]
+
+
+def test_the_span_of_a_queue_is_half_open(spark: SparkSession) -> None:
+    spans = queue_spans(log_rows(spark, {"queue_offset": 5}, {"queue_offset": 7}, {"queue_id": 1}))
+    assert sorted(spans, key=lambda span: span.queue_id) == [
+        QueueSpan("orders", 0, 5, 8), QueueSpan("orders", 1, 2, 3),
+    ]  # fmt: skip
+    assert sum(span.entries for span in spans) == 4
+
+
+def test_hashes_that_are_near_each_other_lie_in_one_file(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 1)
+    monkeypatch.setattr(layout, "ROWS_PER_FILE", 2)
+    hashes = [2**31 - 1, 0, 2**30, 2**30 - 1]
+    rows = spark.createDataFrame([(each,) for each in hashes], "key_hash int")
+    found = (
+        in_hash_order(rows, len(hashes)).select("key_hash", F.spark_partition_id().alias("file")).collect()
+    )
+    assert [(row.file, row.key_hash) for row in found] == [(0, 0), (0, 2**30 - 1), (1, 2**30), (1, 2**31 - 1)]
+
+
+def test_many_rows_lie_sorted_in_files_that_do_not_overlap(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
+    monkeypatch.setattr(layout, "NEW_ROWS_UNMOVED", 10)
+    monkeypatch.setattr(layout, "ROWS_PER_FILE", 10)
+    hot = [{"queue_id": 0, "queue_offset": place} for place in range(36)]
+    cold = [{"queue_id": 1 + place, "queue_offset": 7} for place in range(4)]
+    append(store, *[{**MESSAGE, **row} for row in hot + cold])
+    commit(store, plan_dispatch)
+    files = store.consume_queue.selectExpr("input_file_name() AS file", "queue_id", "queue_offset")
+    spans = files.groupBy("file").agg({"*": "count"}).collect()
+    assert sorted(row[1] for row in spans) == [10, 10, 10, 10]
+    by_file: dict[str, list[tuple[int, int]]] = {}
+    for row in files.collect():
+        by_file.setdefault(row.file, []).append((row.queue_id, row.queue_offset))
+    in_files = sorted(by_file.values())
+    assert [place for places in in_files for place in places] == [(0, place) for place in range(36)] + [
+        (1 + place, 7) for place in range(4)
+    ]
+
+
+@pytest.mark.slow
+def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 10)
+    for _ in range(4):  # a file of the log each
+        append(store, *[{**MESSAGE, "queue_id": number % 3, "queue_offset": number} for number in range(10)])
+    commit(store, plan_dispatch)
+    files = sorted(Path(store.uri, "consume_queue").glob("*.parquet"))
+    in_files = [pq.read_table(file, columns=["topic", "queue_id", "queue_offset"]) for file in files]
+    assert len(in_files) == 2
+    assert all(
+        rows.equals(rows.sort_by([(name, "ascending") for name in rows.schema.names])) for rows in in_files
+    )
+    assert len(list(Path(store.uri, "message_index").glob("*.parquet"))) == 2
+    assert store.consume_queue.select("physical_offset").distinct().count() == store.commitlog.count() == 40
