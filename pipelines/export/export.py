@@ -83,8 +83,8 @@ class Export:
 
     @property
     def size(self) -> int:
-        """Bytes of the log that are to be written."""
-        return self.head.next_offset - self._first_segment
+        """Bytes of the log that are to be written: whole segments from the first that is new or has grown."""
+        return self.head.next_offset - self._first_segment if self.head.next_offset > self.from_offset else 0
 
     @property
     def _first_segment(self) -> int:
@@ -96,7 +96,7 @@ class Export:
         messages, segments, files = 0, 0, 0
         index_files = {} if self._note is None else dict(self._note.index_files)
         to.write(ABORT, [])
-        if self.head.next_offset > self._first_segment:
+        if self.head.next_offset > self.from_offset:
             # A row a segment.
             for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
                 messages, segments, files = messages + row.messages, segments + 1, files + 1

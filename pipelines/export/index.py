@@ -195,7 +195,7 @@ def write_index(
         {row.file: FileEnd(row.last.store_timestamp, row.last.physical_offset) for row in found},
     )
     written = items.where(F.col("file").isin(changed)) if known else items
-    return written.groupBy("file").applyInArrow(writer.write, SUMMARY), whole
+    return written.groupBy("file").applyInArrow(lambda rows: writer.write(rows), SUMMARY), whole
 
 
 def file_names(begins: Sequence[int], known: Sequence[str]) -> list[str]:

@@ -81,7 +81,7 @@ def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: 
     # A row a file besides its entries: a queue may have files without any.
     rows = entries.join(F.broadcast(bounds), ["topic", "queue_id", "file"]).select(*names, *values)
     whole = rows.unionByName(bounds.select(*names), allowMissingColumns=True)
-    return whole.groupBy("topic", "queue_id", "file").applyInArrow(files.write, SUMMARY)
+    return whole.groupBy("topic", "queue_id", "file").applyInArrow(lambda rows: files.write(rows), SUMMARY)
 
 
 def queue_entries(at: Snapshot) -> DataFrame:
