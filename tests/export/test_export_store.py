@@ -223,3 +223,71 @@ def test_a_timer_that_is_exported_has_what_waits() -> None:
     wheel = np.frombuffer(files["timerwheel"], SLOT)
     assert wheel[[5, 9]].tolist() == [(5, 0, 52, 2, 0), (9, 104, 104, 1, 0)]
     assert np.count_nonzero(wheel["time"]) == 2
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_rows_of_a_part_are_put_elsewhere_as_they_were(
+    format: str, commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store, other = new_store(), new_store()
+    rows = [
+        {
+            "topic": topic,
+            "queue_id": 1,
+            "body_base64": "/wBh",
+            "tags": "a",
+            "keys": "k",
+            "properties": {"colour": "blue"},
+        }
+        for topic in ("T", "U", "T")
+    ]
+    rows.append({"topic": "T", "body": "later", "delay_level": 3})
+    put = commitlake(
+        "put_messages",
+        "--store",
+        store.uri,
+        "--input",
+        write_jsonl(tmp_path / "in.jsonl", rows),
+        "--now",
+        "1000",
+    )
+    assert put.exit_status == 0, put.stderr
+    assert commitlake("deliver", "--store", store.uri, "--now", "90000000").result["delivered"] == 1
+    part = ("--format", format, "--topic", "T", "--begin", "1000")
+    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    assert (run.exit_status, run.result["messages"]) == (0, 3), run.stderr
+    refused = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    assert refused.exit_status == 2
+    back = commitlake(
+        "put_messages",
+        "--store",
+        other.uri,
+        "--input",
+        tmp_path / "part",
+        "--format",
+        format,
+        "--now",
+        "90000001",
+    )
+    assert (back.exit_status, back.result["appended"]) == (0, 3), back.stderr
+    columns = ("topic", "queue_id", "body", "born_timestamp", "born_host", "sys_flag", "due_ms")
+    of_t = store.commitlog.where("topic = 'T'").orderBy("physical_offset")
+    found = other.commitlog.orderBy("physical_offset")
+    assert found.select(*columns).collect() == of_t.select(*columns).collect()
+    names = ("TAGS", "KEYS", "colour", "UNIQ_KEY")
+    properties = [
+        {name: row.properties[name] for name in names if name in row.properties}
+        for row in other.messages.collect()
+    ]
+    assert sorted(map(str, properties)) == sorted(
+        str({name: row.properties[name] for name in names if name in row.properties})
+        for row in store.messages.where("topic = 'T'").collect()
+    )
+
+
+def test_options_that_choose_rows_are_refused_for_a_broker(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "x", "--topic", "T")
+    assert run.exit_status == 2
+    assert not (tmp_path / "x").exists()
