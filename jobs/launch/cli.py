@@ -26,6 +26,7 @@ JOBS = (
     "check_transactions",
     "run_cycle",
     "import_store",
+    "export_store",
     "query",
     "sql",
     "register",

@@ -15,6 +15,7 @@ EXAMPLES = {
     "check_transactions": "check_transactions --store demo/store --checker my_module:check",
     "run_cycle": "run_cycle --store demo/store --input tests/data/messages.jsonl",
     "import_store": "import_store --store demo/store --from demo/broker/store",
+    "export_store": "export_store --store demo/store --to demo/export",
     "query": "query --store demo/store by-key --topic OrderTopic --key order-9001",
     "sql": "sql --store demo/store 'SELECT topic, count(*) FROM messages GROUP BY topic'",
     "register": "register --store demo/store --database orders",

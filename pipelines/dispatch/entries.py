@@ -57,20 +57,25 @@ def message_index_entries(log: DataFrame) -> DataFrame:
 
     A word that equals the UNIQ_KEY, or comes twice, gives a row each time, as it does in a broker's index (5.2).
     """
+    return numbered_index_entries(log).select(*MESSAGE_INDEX.names)
+
+
+def numbered_index_entries(log: DataFrame) -> DataFrame:
+    """The same with `key_number` (int): the order in which a broker indexes the keys of one message."""
     properties = F.col("properties")
     unique_key = F.coalesce(property_value(properties, "UNIQ_KEY"), F.lit(""))
     keys = F.concat_ws(" ", unique_key, property_value(properties, "KEYS"))
-    entries = (
+    return (
         log.where(is_indexed())
         .withColumn("keys", F.split(keys, " "))
-        # explode would have Spark filter empty lists first, and so parse the properties twice.
-        .withColumn("key", F.explode_outer("keys"))
+        # posexplode would have Spark filter empty lists first, and so parse the properties twice.
+        .select("*", F.posexplode_outer("keys").alias("key_number", "key"))
         .where(F.col("key") != "")
         .withColumn("hashed", F.concat("topic", F.lit("#"), "key"))
         .withColumn("code", java_hash(F.col("hashed")))
         .withColumn("key_hash", key_hash(F.col("code")))
+        .select(*MESSAGE_INDEX.names, "key_number")
     )
-    return entries.select(*MESSAGE_INDEX.names)
 
 
 def key_hash(code: Column) -> Column:

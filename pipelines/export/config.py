@@ -1,0 +1,125 @@
+"""A broker's `config/` files and its checkpoint, from the store's tables (docs/rocketmq/store.md 0, 3.6)."""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipelines.broker_files.broker_config import CONFIG
+from pipelines.export.settled import Settled
+from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from pipelines.store.groups import SubscriptionGroupConfig, read_groups
+from pipelines.store.head import LogHead
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import TopicConfig, first_topics, read_topics
+from schemas import CONSUMER_OFFSETS, SUBSCRIPTIONS
+
+CHECKPOINT, CHECKPOINT_BYTES = "checkpoint", 4_096
+
+
+def config_files(at: Snapshot, settled: Settled, now_ms: int) -> Iterator[tuple[str, bytes]]:
+    """Path and content of each of a broker's JSON files."""
+    version = {"counter": 1, "stateVersion": 0, "timestamp": now_ms}
+    topics = {topic.topic: topic for topic in first_topics(at.store.settings)} | dict(read_topics(at))
+    files = {
+        "topics.json": {
+            "dataVersion": version,
+            "topicConfigTable": {name: _topic(topic) for name, topic in sorted(topics.items())},
+        },
+        "subscriptionGroup.json": {
+            "dataVersion": version,
+            "forbiddenTable": {},
+            "subscriptionGroupTable": {
+                name: _group(group) for name, group in sorted(read_groups(at).items())
+            },
+        },
+        "consumerOffset.json": {"dataVersion": version, "offsetTable": _consumer_offsets(at, settled)},
+        "delayOffset.json": {
+            "dataVersion": version,
+            "offsetTable": {str(level): offset for level, offset in sorted(settled.levels.items())},
+        },
+        "consumerFilter.json": {"filterDataByTopic": _filters(at, now_ms)},
+    }
+    for name, content in files.items():
+        yield f"{CONFIG}/{name}", json.dumps(content, ensure_ascii=False, indent="\t").encode()
+
+
+def checkpoint(head: LogHead, index_timestamp: int) -> bytes:
+    """The checkpoint of a broker that has stopped in order, all of whose files are on the disk.
+
+    index_timestamp  store time of the last message of the last full index file; 0 without one
+    """
+    stored = head.last_store_timestamp
+    return struct.pack(">qqq", stored, stored, index_timestamp).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def _topic(topic: TopicConfig) -> dict[str, Any]:
+    return {
+        # RocketMQ writes a change of an attribute with a sign before its name, and its value without.
+        "attributes": dict(topic.attributes or {}),
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.topic,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+
+
+def _group(group: SubscriptionGroupConfig) -> dict[str, Any]:
+    return {
+        "attributes": dict(group.attributes or {}),
+        "brokerId": group.broker_id,
+        "consumeBroadcastEnable": group.consume_broadcast_enable,
+        "consumeEnable": group.consume_enable,
+        "consumeFromMinEnable": group.consume_from_min_enable,
+        "consumeMessageOrderly": group.consume_message_orderly,
+        "consumeTimeoutMinute": group.consume_timeout_minute,
+        "groupName": group.group,
+        "groupRetryPolicy": json.loads(group.group_retry_policy),
+        "groupSysFlag": group.group_sys_flag,
+        "notifyConsumerIdsChangedEnable": group.notify_consumer_ids_changed_enable,
+        "retryMaxTimes": group.retry_max_times,
+        "retryQueueNums": group.retry_queue_nums,
+        "whichBrokerWhenConsumeSlowly": group.which_broker_when_consume_slowly,
+    }
+
+
+def _consumer_offsets(at: Snapshot, settled: Settled) -> Mapping[str, Mapping[str, int]]:
+    """`{"TOPIC@GROUP": {queue: offset}}`, with those of the transaction check."""
+    offsets: dict[str, dict[str, int]] = {}
+    # A row a group and queue, as in the broker's own file.
+    rows = at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "")
+    for row in (
+        rows.select("group", "topic", "queue_id", "next_offset")
+        .orderBy("group", "topic", "queue_id")
+        .collect()
+    ):
+        offsets.setdefault(f"{row.topic}@{row.group}", {})[str(row.queue_id)] = row.next_offset
+    for topic, position in ((HALF_TOPIC, settled.half), (OP_TOPIC, settled.op)):
+        if position is not None:
+            offsets[f"{topic}@{TRANSACTION_GROUP}"] = {"0": position}
+    return offsets
+
+
+def _filters(at: Snapshot, now_ms: int) -> Mapping[str, Any]:
+    """Subscriptions by SQL92; a broker keeps none by tag, and a consumer brings its own when it comes."""
+    by_topic: dict[str, Any] = {}
+    for row in sorted(at.rows(SUBSCRIPTIONS), key=lambda row: (row.topic, row.group)):
+        if row.expression_type != "SQL92":
+            continue
+        of_topic = by_topic.setdefault(row.topic, {"groupFilterData": {}, "topic": row.topic})
+        of_topic["groupFilterData"][row.group] = {
+            "bornTime": now_ms,
+            "clientVersion": row.sub_version,
+            "consumerGroup": row.group,
+            "dead": True,
+            "deadTime": now_ms,
+            "expression": row.expression,
+            "expressionType": row.expression_type,
+            "topic": row.topic,
+        }
+    return by_topic

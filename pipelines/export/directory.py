@@ -1,0 +1,91 @@
+"""Where an export's files go: a directory on this machine, HDFS or an object store. Each is written whole or not at all."""
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyarrow import fs
+
+from pipelines.broker_files.directory import BrokerDirectory, resolved
+
+# Files under way: a broker does not start with a file among its own whose name it cannot read.
+UNDER_WAY = "_export"
+_ZEROS = bytes(1024 * 1024)
+
+
+@dataclass(frozen=True)
+class ExportDirectory:
+    """A directory in the making; small enough to be sent to executors, which write its files themselves."""
+
+    uri: str
+
+    @property
+    def found(self) -> BrokerDirectory:
+        """What is there already."""
+        return BrokerDirectory(self.uri)
+
+    def write(self, path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None = None) -> int:
+        """Write a file in the place of one that may be there; bytes written.
+
+        path        relative to the directory
+        size_bytes  what the file has in the end: zeros follow the parts, and take no room on a local disk
+        """
+        files, base = resolved(self.uri)
+        target, part_file = f"{base}/{path}", f"{base}/{UNDER_WAY}/{uuid.uuid4().hex}"
+        files.create_dir(os.path.dirname(part_file), recursive=True)
+        files.create_dir(os.path.dirname(target), recursive=True)
+        try:
+            if isinstance(files, fs.LocalFileSystem):
+                written = _write_local(part_file, parts, size_bytes)
+                os.replace(part_file, target)
+            else:
+                written = _write_stream(files, part_file, parts, size_bytes)
+                files.move(part_file, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.delete_file(part_file)
+            raise
+        return written
+
+    def delete(self, path: str) -> None:
+        """Delete a file or a directory and what is in it; nothing where there is none."""
+        files, base = resolved(self.uri)
+        kind = files.get_file_info(f"{base}/{path}").type
+        if kind == fs.FileType.Directory:
+            files.delete_dir(f"{base}/{path}")
+        elif kind == fs.FileType.File:
+            files.delete_file(f"{base}/{path}")
+
+
+def _write_local(path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None) -> int:
+    with Path(path).open("wb") as file:
+        for part in parts:
+            file.write(part)
+        written = file.tell()
+        if size_bytes is not None:
+            file.truncate(size_bytes)
+        file.flush()
+        os.fsync(file.fileno())
+    return written
+
+
+def _write_stream(
+    files: fs.FileSystem, path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None
+) -> int:
+    written = 0
+    with files.open_output_stream(path) as stream:
+        for part in parts:
+            stream.write(part)
+            written += len(part)
+        for zeros in _zeros(0 if size_bytes is None else size_bytes - written):
+            stream.write(zeros)
+    return written
+
+
+def _zeros(count: int) -> Iterator[bytes]:
+    while count > 0:
+        yield _ZEROS[:count]
+        count -= len(_ZEROS)

@@ -1,0 +1,157 @@
+"""Export: a store becomes a directory that a broker opens; again, what is new is added.
+
+The files are written first and the note about them last. Meanwhile the directory has the file by which a broker knows that
+it did not stop in order, so a broker that is started on a half-made export checks all that it finds.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+from pipelines.errors import BadInput
+from pipelines.export.config import CHECKPOINT, checkpoint, config_files
+from pipelines.export.directory import UNDER_WAY, ExportDirectory
+from pipelines.export.index import write_index
+from pipelines.export.queues import write_queues
+from pipelines.export.segments import segment_path, write_segments
+from pipelines.export.settled import read_settled
+from pipelines.export.timer import write_timer
+from pipelines.store.head import read_head
+from pipelines.store.store import Store
+from schemas import COMMITLOG, CUTS
+
+NOTE = "commitlake-export.json"
+ABORT = "abort"
+
+
+@dataclass(frozen=True)
+class Note:
+    """What an export holds.
+
+    log_id       Delta's id of the commit log it was made from
+    append_seq   the last append in it
+    end_offset   where its log ends
+    index_files  name and items of each index file
+    """
+
+    log_id: str
+    append_seq: int
+    end_offset: int
+    index_files: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, content: bytes) -> "Note":
+        found = json.loads(content)
+        files = {int(number): (name, items) for number, (name, items) in found["index_files"].items()}
+        return cls(found["log_id"], found["append_seq"], found["end_offset"], files)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Messages, segments and files that a run has written, and what a broker would do once more."""
+
+    messages: int
+    segments: int
+    files: int
+    next_offset: int
+    again: int
+
+
+class Export:
+    """An export of a store, as of one snapshot, into a directory that is empty or holds an earlier export of it.
+
+    Raises BadInput for a directory that holds anything else.
+    """
+
+    def __init__(self, store: Store, to: str, now_ms: int) -> None:
+        self.to = ExportDirectory(to)
+        self._at = store.snapshot()
+        self._now_ms = now_ms
+        self.head = read_head(self._at)
+        self._log_id = self._at.table_id(COMMITLOG)
+        self._note = self._read_note()
+
+    @cached_property
+    def from_offset(self) -> int:
+        """From where on the log is written: the end of the earlier export, or the cut that has taken rows of it away."""
+        if self._note is None:
+            return self.head.min_offset
+        # A row a cut.
+        cuts = [row.physical_offset for row in self._at.rows(CUTS) if row.append_seq > self._note.append_seq]
+        return max(self.head.min_offset, min([self._note.end_offset, *cuts]))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log that are to be written: whole segments from the first that is new or has grown."""
+        return self.head.next_offset - self._first_segment if self.head.next_offset > self.from_offset else 0
+
+    @property
+    def _first_segment(self) -> int:
+        return self.from_offset - self.from_offset % self._at.store.settings.segment_bytes
+
+    def write(self, advance: Callable[[int], None]) -> Exported:
+        """Write what the directory lacks. Run again after it was interrupted, it goes on."""
+        at, to = self._at, self.to
+        messages, segments, files = 0, 0, 0
+        index_files = {} if self._note is None else dict(self._note.index_files)
+        to.write(ABORT, [])
+        if self.head.next_offset > self.from_offset:
+            # A row a segment.
+            for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
+                messages, segments, files = messages + row.messages, segments + 1, files + 1
+                advance(row.bytes)
+            files += write_queues(at, to, self.head, self.from_offset).count()
+            written, index_files = write_index(at, to, index_files)
+            files += written.count()
+        settled = read_settled(at, self.head)
+        for path, content in config_files(at, settled, self._now_ms):
+            to.write(path, [content])
+            files += 1
+        files += write_timer(at, to, self.head, self._now_ms)
+        to.write(CHECKPOINT, [checkpoint(self.head, 0)])
+        note = Note(self._log_id, self.head.append_seq, self.head.next_offset, index_files)
+        to.write(NOTE, [json.dumps(asdict(note)).encode()])
+        to.delete(ABORT)
+        to.delete(UNDER_WAY)
+        return Exported(messages, segments, files + 2, self.head.next_offset, settled.again)
+
+    def _read_note(self) -> Note | None:
+        found = self.to.found
+        content = found.read(NOTE)
+        if content is None:
+            names = [entry.name for entry in found.entries("")]
+            # A first export that was cut short has the broker's sign and this store's folder for files under way.
+            if names and UNDER_WAY not in names:
+                raise BadInput(
+                    f"{self.to.uri} is not empty and holds no export of this store (found {', '.join(names[:5])}); name an "
+                    "empty directory, or one that export_store has made"
+                )
+            return None
+        note = Note.of(content)
+        if note.log_id != self._log_id:
+            raise BadInput(f"{self.to.uri} holds an export of another store; name an empty directory")
+        if note.append_seq > self.head.append_seq:
+            raise BadInput(
+                f"{self.to.uri} holds append {note.append_seq} of the log, and the log's last is {self.head.append_seq}: "
+                "the store was put back as it was earlier. Export into an empty directory"
+            )
+        self._expect_untouched(note)
+        return note
+
+    def _expect_untouched(self, note: Note) -> None:
+        """Raises BadInput where a broker has gone on with the export: its rows would be lost."""
+        segment_bytes = self._at.store.settings.segment_bytes
+        found = self.to.found
+        position = note.end_offset % segment_bytes
+        path = segment_path(note.end_offset - position)
+        if not found.exists(path):
+            return
+        with found.open(path) as file:
+            file.seek(position)
+            following = bytes(file.read(8))
+        if any(following):
+            raise BadInput(
+                f"{path} in {self.to.uri} goes on after byte {note.end_offset}, where the export ends: a broker has "
+                "appended to it. Import what it has appended, or export into an empty directory"
+            )

@@ -1,0 +1,138 @@
+"""Consume queue files: 20 bytes a message, in files of a fixed number of entries (docs/rocketmq/store.md 4.1, 4.2)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
+from pipelines.broker_files.queue_files import UNIT, UNIT_BYTES
+from pipelines.dispatch.entries import consume_queue_entries
+from pipelines.errors import BadInput
+from pipelines.export.directory import ExportDirectory
+from pipelines.rocketmq.record import FIXED_BYTES
+from pipelines.rocketmq.settings import INT_MAX
+from pipelines.store.head import LogHead
+from pipelines.store.progress import covered, followed_rows
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG, CONSUME_QUEUE
+from schemas.queue_bounds import LOG_TOPIC
+
+# What a broker puts where a queue has no entry: before the first of a queue that does not begin at 0 (4.2).
+FILLER = np.array([(0, INT_MAX, 0)], UNIT)
+
+SUMMARY = "topic string, queue_id int, entries long"
+_WRITTEN = pa.schema([("topic", pa.string()), ("queue_id", pa.int32()), ("entries", pa.int64())])
+
+
+@dataclass(frozen=True)
+class QueueFiles:
+    """What a task needs to write one file of any queue.
+
+    file_bytes  what each file has, a multiple of an entry's 20
+    """
+
+    to: ExportDirectory
+    file_bytes: int
+
+    def write(self, rows: pa.Table) -> pa.Table:
+        """Write one file of a queue.
+
+        rows  `topic`, `queue_id`, `file` (its number), `next_offset` of the queue, and of each entry in the
+              file `queue_offset`, `physical_offset`, `size_bytes`, `tags_code`; one row has nulls instead
+        """
+        topic, queue_id, file, next_offset = (
+            rows.column(name)[0].as_py() for name in ("topic", "queue_id", "file", "next_offset")
+        )
+        first = file * (self.file_bytes // UNIT_BYTES)
+        entries = rows.filter(rows.column("queue_offset").is_valid())
+        number = entries.column("queue_offset").to_numpy() - first
+        units = np.repeat(FILLER, min(next_offset - first, self.file_bytes // UNIT_BYTES))
+        for name in UNIT.names or ():
+            units[name][number] = entries.column(name).to_numpy()
+        path = f"{QUEUES}/{topic}/{queue_id}/{first * UNIT_BYTES:020d}"
+        self.to.write(path, [units.tobytes()], self.file_bytes)
+        return pa.Table.from_pylist(
+            [{"topic": topic, "queue_id": queue_id, "entries": entries.num_rows}], _WRITTEN
+        )
+
+
+def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: int) -> DataFrame:
+    """Write the files of all queues that have entries from a physical offset on; a row a file: SUMMARY.
+
+    The frame writes when it is read. The entries come from the log where dispatch has not followed it.
+    """
+    files = QueueFiles(to, at.store.settings.queue_file_bytes)
+    in_file = F.floor(F.col("queue_offset") / F.lit(files.file_bytes // UNIT_BYTES)).cast("long")
+    entries = queue_entries(at).withColumn("file", in_file)
+    bounds = _bounds(at, head, files.file_bytes // UNIT_BYTES)
+    if from_offset > head.min_offset:
+        is_new = F.col("physical_offset") >= from_offset
+        changed = entries.where(is_new).select("topic", "queue_id", "file").distinct()
+        entries, bounds = (
+            rows.join(F.broadcast(changed), ["topic", "queue_id", "file"], "left_semi")
+            for rows in (entries, bounds)
+        )
+    names = ("topic", "queue_id", "file", "next_offset")
+    values = ("queue_offset", "physical_offset", "size_bytes", "tags_code")
+    # A row a file besides its entries: a queue may have files without any.
+    rows = entries.join(F.broadcast(bounds), ["topic", "queue_id", "file"]).select(*names, *values)
+    whole = rows.unionByName(bounds.select(*names), allowMissingColumns=True)
+    return whole.groupBy("topic", "queue_id", "file").applyInArrow(lambda rows: files.write(rows), SUMMARY)
+
+
+def queue_entries(at: Snapshot) -> DataFrame:
+    """Every entry of the consume queues up to the log's end, with the columns of `consume_queue`."""
+    followed, entries = covered(at, CONSUME_QUEUE), followed_rows(at, CONSUME_QUEUE)
+    if followed >= at.number(COMMITLOG):
+        return entries
+    waiting = at.read(COMMITLOG).where(F.col("append_seq") > followed)
+    return entries.unionByName(consume_queue_entries(waiting, at.store.settings.delay_levels_ms))
+
+
+def unwritable_topics(head: LogHead) -> list[str]:
+    """Topics whose name no directory can have; an imported record may say anything."""
+    return sorted({topic for topic, _ in head.next_queue_offsets if not is_directory_name(topic)})
+
+
+def is_directory_name(topic: str) -> bool:
+    """Whether a topic's name is a directory's own, and not a path that leads elsewhere.
+
+    >>> is_directory_name("%RETRY%g"), is_directory_name("../x"), is_directory_name("..")
+    (True, False, False)
+    """
+    return topic not in ("", ".", "..") and not any(character in topic for character in "/\\\0")
+
+
+def _bounds(at: Snapshot, head: LogHead, units: int) -> DataFrame:
+    """A row a queue file: `topic`, `queue_id`, `file`, and the queue's `min_offset` and `next_offset`.
+
+    A queue whose messages have all expired keeps its last file: its name and fillers tell a broker where to go on.
+    """
+
+    # Each entry is a record of the log; a damaged one may say any offset, and its queue would get files without end.
+    most_entries = (head.next_offset - head.min_offset) // FIXED_BYTES + units
+
+    def rows() -> Iterator[tuple[str, int, int, int]]:
+        for (topic, queue_id), next_offset in head.next_queue_offsets.items():
+            if topic == LOG_TOPIC or next_offset <= 0 or not is_directory_name(topic):
+                continue
+            min_offset = min(head.min_queue_offsets.get((topic, queue_id), 0), next_offset)
+            if next_offset - min_offset > most_entries:
+                raise BadInput(
+                    f"queue {queue_id} of topic {topic} goes from offset {min_offset} to {next_offset}, which is more "
+                    "messages than the log has room for: a damaged record was imported. A broker cannot have such a queue; "
+                    "export rows with --format jsonl or parquet"
+                )
+            yield topic, queue_id, min_offset, next_offset
+
+    # A few bytes a queue.
+    queues = at.store.spark.createDataFrame(
+        list(rows()), "topic string, queue_id int, min_offset long, next_offset long"
+    )
+    first = F.least("min_offset", F.col("next_offset") - 1)
+    numbers = [F.floor(offset / F.lit(units)).cast("long") for offset in (first, F.col("next_offset") - 1)]
+    return queues.withColumn("file", F.explode(F.sequence(*numbers)))

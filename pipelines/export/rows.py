@@ -1,0 +1,89 @@
+"""A part of a store as rows that `put_messages` takes back: JSON lines or Parquet (docs/messages.md)."""
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput
+from pipelines.export.directory import ExportDirectory
+from pipelines.retry.redrive import DROPPED
+from pipelines.rocketmq.flags import TRANSACTION_BITS
+from pipelines.rocketmq.names import SEND_FORBIDDEN
+from pipelines.rocketmq.properties import without
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG
+
+FORMATS = {"jsonl": "json", "parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which messages of a store: all that meet everything that is given.
+
+    topics                  names; empty for all
+    from_offset, to_offset  physical offsets, half-open
+    begin, end              store times, epoch milliseconds, both included
+    """
+
+    topics: tuple[str, ...] = ()
+    from_offset: int | None = None
+    to_offset: int | None = None
+    begin: int | None = None
+    end: int | None = None
+
+    @property
+    def condition(self) -> Column:
+        """Whether a row of the log is of the part and in a topic that messages can be put to.
+
+        Rows that wait for their topic and marks of transactions are the store's own, and no put takes them.
+        """
+        chosen = ~F.col("topic").isin(*SEND_FORBIDDEN)
+        if self.topics:
+            chosen = chosen & F.col("topic").isin(*self.topics)
+        for column, least, end in (
+            ("physical_offset", self.from_offset, self.to_offset),
+            ("store_timestamp", self.begin, None if self.end is None else self.end + 1),
+        ):
+            if least is not None:
+                chosen = chosen & (F.col(column) >= least)
+            if end is not None:
+                chosen = chosen & (F.col(column) < end)
+        return chosen
+
+
+def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int]:
+    """Write a part's messages in the order of the log; (messages, files).
+
+    Raises BadInput for a directory that holds a finished export or anything else.
+    """
+    entries = ExportDirectory(to).found.entries("")
+    # Spark's own files of a write that was cut short begin like this; it puts this one last.
+    if any(entry.name == "_SUCCESS" or not entry.name.startswith(("_", ".", "part-")) for entry in entries):
+        found = ", ".join(entry.name for entry in entries[:5])
+        raise BadInput(f"{to} is not empty (found {found}); name an empty directory")
+    rows = at.read(COMMITLOG).where(part.condition)
+    ordered = rows.repartitionByRange("physical_offset").sortWithinPartitions("physical_offset")
+    as_input(ordered, format).write.mode("overwrite").format(FORMATS[format]).save(to)
+    written = at.store.spark.read.format(FORMATS[format]).load(to).count() if part_files(to) else 0
+    return written, len(part_files(to))
+
+
+def part_files(to: str) -> list[str]:
+    return [entry.name for entry in ExportDirectory(to).found.entries("") if entry.name.startswith("part-")]
+
+
+def as_input(rows: DataFrame, format: str) -> DataFrame:
+    """Rows of the log as rows of an input: what a store adds at a put, or keeps about a wait that is over, is left out."""
+    body = F.col("body") if format == "parquet" else F.base64("body")
+    return rows.select(
+        "topic",
+        body.alias("body" if format == "parquet" else "body_base64"),
+        without(F.col("properties"), *DROPPED).alias("properties_raw"),
+        "queue_id",
+        "flag",
+        F.col("sys_flag").bitwiseAND(~TRANSACTION_BITS).alias("sys_flag"),
+        "born_timestamp",
+        "born_host",
+        F.col("physical_offset").alias("arrival"),
+    )

@@ -1,0 +1,293 @@
+"""`commitlake export_store`: what a real broker wrote, imported and exported, is that broker's bytes again."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.export.index import HEADER, ITEM
+from pipelines.store.store import Store
+from tests.broker_files.conftest import GOLDEN_CONF
+from tests.conftest import JobRun, run_job, write_jsonl
+
+
+@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
+def broker_and_export(
+    request: pytest.FixtureRequest,
+    golden_broker: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, Path, JobRun]:
+    broker, work = golden_broker(request.param), tmp_path_factory.mktemp(f"exported-{request.param}")
+    conf = work / "broker.conf"
+    conf.write_text(GOLDEN_CONF)
+    store, export = ("--store", str(work / "store")), work / "export"
+    imported = run_job(["import_store", *store, "--from", str(broker), "--broker-conf", str(conf)])
+    assert imported.exit_status == 0, imported.stderr
+    exported = run_job(["export_store", *store, "--to", str(export)])
+    assert exported.exit_status == 0, exported.stderr
+    return broker, export, exported
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    """Files with something in them; a broker makes the next file before it needs it."""
+    contents = {
+        str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()
+    }
+    return {name: content for name, content in contents.items() if any(content)}
+
+
+def test_the_log_has_the_brokers_bytes(broker_and_export: tuple[Path, Path, JobRun]) -> None:
+    broker, export, run = broker_and_export
+    assert files_of(export / "commitlog") == files_of(broker / "commitlog")
+    assert run.result["segments"] == len(files_of(broker / "commitlog"))
+
+
+def test_the_consume_queues_have_the_brokers_bytes(broker_and_export: tuple[Path, Path, JobRun]) -> None:
+    broker, export, _ = broker_and_export
+    assert files_of(export / "consumequeue") == files_of(broker / "consumequeue")
+
+
+def test_the_index_files_have_the_brokers_items(broker_and_export: tuple[Path, Path, JobRun]) -> None:
+    broker, export, _ = broker_and_export
+    written, expected = (
+        [content for _, content in sorted(files_of(root / "index").items())] for root in (export, broker)
+    )
+    assert written == expected
+
+
+def test_the_config_says_what_the_brokers_says(broker_and_export: tuple[Path, Path, JobRun]) -> None:
+    from pipelines.broker_files.broker_config import BrokerConfig
+    from pipelines.broker_files.directory import BrokerDirectory
+
+    broker, export, _ = broker_and_export
+    found, expected = (BrokerConfig.read(BrokerDirectory(str(root))) for root in (export, broker))
+    assert found.topics is not None
+    assert expected.topics is not None
+    assert {name: found.topics[name] for name in expected.topics} == expected.topics
+    # This store has a timer, also where the broker had switched it off.
+    assert set(found.topics) - set(expected.topics) <= {"rmq_sys_wheel_timer"}
+    assert found.groups == expected.groups
+    assert found.consumer_offsets == expected.consumer_offsets
+    assert found.subscriptions == expected.subscriptions
+    assert {k: v for k, v in found.floors.items() if not k.startswith("timer:")} == {
+        k: v for k, v in expected.floors.items() if not k.startswith("timer:")
+    }
+
+
+def test_nothing_is_left_of_the_way(broker_and_export: tuple[Path, Path, JobRun]) -> None:
+    _, export, run = broker_and_export
+    names = {entry.name for entry in export.iterdir()} - {"timerlog", "timerwheel"}
+    assert names == {"checkpoint", "commitlake-export.json", "commitlog", "config", "consumequeue", "index"}
+    assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file())
+
+
+def test_exported_again_only_what_is_new_is_written(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(
+        mappedFileSizeCommitLog="4096", mappedFileSizeConsumeQueue="200", maxIndexNum="8", maxHashSlotNum="4"
+    )
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+
+    def put(name: str, rows: int) -> None:
+        messages = [
+            {
+                "topic": "T",
+                "queue_id": row % 2,
+                "keys": f"k{row % 5}",
+                "tags": "a",
+                "body": f"{name}{row}" * 9,
+            }
+            for row in range(rows)
+        ]
+        run = commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", messages))
+        assert run.exit_status == 0, run.stderr
+
+    put("first", 25)
+    first = commitlake("export_store", *at, *to)
+    assert (first.exit_status, first.result["messages"]) == (0, 25), first.stderr
+    untouched = {file: file.stat().st_ino for file in (tmp_path / "export" / "commitlog").iterdir()}
+    put("second", 25)
+    second = commitlake("export_store", *at, *to)
+    assert second.exit_status == 0, second.stderr
+    assert second.result["messages"] < 50  # the whole segments stay as they are
+    kept = [file for file, inode in untouched.items() if file.stat().st_ino == inode]
+    assert len(kept) == len(untouched) - 1
+
+    assert commitlake("export_store", *at, "--to", tmp_path / "whole").exit_status == 0
+    names = ("commitlog", "consumequeue", "index")
+    for name in names:
+        assert files_of(tmp_path / "export" / name) == files_of(tmp_path / "whole" / name), name
+    nothing = commitlake("export_store", *at, *to)
+    assert (nothing.exit_status, nothing.result["messages"]) == (0, 0)
+
+    # What was exported imports as the same log.
+    again = tmp_path / "again"
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeConsumeQueue=200\nmaxIndexNum=8\nmaxHashSlotNum=4\n")
+    back = commitlake("import_store", "--store", again, "--from", tmp_path / "export", "--broker-conf", conf)
+    assert (back.exit_status, back.result["messages"]) == (0, 50), back.stderr
+    columns = [name for name in store.commitlog.columns if name not in ("append_seq", "append_id")]
+    log, imported = (
+        Store(store.spark, uri).commitlog.select(columns).orderBy("physical_offset").collect()
+        for uri in (store.uri, str(again))
+    )
+    assert imported == log
+
+
+def test_a_directory_that_holds_something_else_is_refused(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "mine")
+    assert run.exit_status == 2
+    assert "letter.txt" in run.stderr
+    assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_an_export_that_a_broker_went_on_with_is_refused(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(mappedFileSizeCommitLog="4096")
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    commitlake(
+        "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    )
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    segment = tmp_path / "export" / "commitlog" / f"{0:020d}"
+    content = bytearray(segment.read_bytes())
+    end = json.loads((tmp_path / "export" / "commitlake-export.json").read_text())["end_offset"]
+    content[end] = 1
+    segment.write_bytes(content)
+    run = commitlake("export_store", *at, *to)
+    assert run.exit_status == 2
+    assert "a broker has appended to it" in run.stderr
+
+
+def test_an_index_file_read_back_has_its_chains() -> None:
+    from pipelines.export.index import FileEnd, file_content
+
+    hashes, offsets = np.array([7, 3, 7, 11]), np.array([0, 100, 200, 300])
+    header, slots, items = file_content(
+        hashes, offsets, np.array([5_000, 5_000, 7_500, 8_000]), 4, FileEnd(3_000, 0)
+    )
+    assert np.frombuffer(slots, ">i4").tolist() == [0, 0, 0, 4]
+    found = np.frombuffer(items, ITEM)[1:]
+    assert found["previous"].tolist() == [0, 1, 2, 3]
+    assert found["seconds"].tolist() == [2, 0, 2, 3]  # the first counts from the end of the file before
+    assert np.frombuffer(header, HEADER)[0].tolist() == (5_000, 8_000, 0, 300, 1, 5)
+
+
+def test_a_half_made_export_goes_on(commitlake: Callable[..., JobRun], store: Store, tmp_path: Path) -> None:
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    commitlake(
+        "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    )
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    whole = files_of(tmp_path / "export" / "commitlog")
+    shutil.rmtree(tmp_path / "export" / "commitlog")
+    (tmp_path / "export" / "commitlake-export.json").unlink()
+    (tmp_path / "export" / "_export").mkdir()
+    (tmp_path / "export" / "_export" / "part").write_text("half a file")
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    assert files_of(tmp_path / "export" / "commitlog") == whole
+    assert not (tmp_path / "export" / "_export").exists()
+
+
+def test_a_timer_that_is_exported_has_what_waits() -> None:
+    """Three messages in two slots, and the unit that names the queue's last row."""
+    import pyarrow as pa
+
+    from pipelines.export.timer import LAST_SLOT, SLOT, UNIT, TimerFiles, log_bytes
+
+    files: dict[str, bytes] = {}
+
+    class Kept:
+        def write(self, path: str, parts: list[bytes], size_bytes: int | None = None) -> None:
+            files[path] = b"".join(parts)
+
+    rows = pa.record_batch(
+        [[5_000, 5_000, 9_000, LAST_SLOT], [1, 1, 3, 1], [0, 100, 200, 300], [90] * 4, [7] * 4],
+        names=["slot", "magic", "physical_offset", "size_bytes", "topic_hash"],
+    )
+    written = list(TimerFiles(Kept(), 1_000, 4_000).write([rows]))  # type: ignore[arg-type]
+    assert written[0].to_pydict() == {"units": [4]}
+    units = np.frombuffer(files[f"timerlog/{0:020d}"], UNIT)
+    assert log_bytes(4) == len(units) * UNIT.itemsize
+    assert units["previous"].tolist() == [-1, 0, -1, -1]
+    assert (units["write_time"] + units["delay"]).tolist() == [5_000, 5_000, 9_000, 3_000]
+    wheel = np.frombuffer(files["timerwheel"], SLOT)
+    assert wheel[[5, 9]].tolist() == [(5, 0, 52, 2, 0), (9, 104, 104, 1, 0)]
+    assert np.count_nonzero(wheel["time"]) == 2
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_rows_of_a_part_are_put_elsewhere_as_they_were(
+    format: str, commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store, other = new_store(), new_store()
+    rows = [
+        {
+            "topic": topic,
+            "queue_id": 1,
+            "body_base64": "/wBh",
+            "tags": "a",
+            "keys": "k",
+            "properties": {"colour": "blue"},
+        }
+        for topic in ("T", "U", "T")
+    ]
+    rows.append({"topic": "T", "body": "later", "delay_level": 3})
+    put = commitlake(
+        "put_messages",
+        "--store",
+        store.uri,
+        "--input",
+        write_jsonl(tmp_path / "in.jsonl", rows),
+        "--now",
+        "1000",
+    )
+    assert put.exit_status == 0, put.stderr
+    assert commitlake("deliver", "--store", store.uri, "--now", "90000000").result["delivered"] == 1
+    part = ("--format", format, "--topic", "T", "--begin", "1000")
+    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    assert (run.exit_status, run.result["messages"]) == (0, 3), run.stderr
+    refused = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    assert refused.exit_status == 2
+    back = commitlake(
+        "put_messages",
+        "--store",
+        other.uri,
+        "--input",
+        tmp_path / "part",
+        "--format",
+        format,
+        "--now",
+        "90000001",
+    )
+    assert (back.exit_status, back.result["appended"]) == (0, 3), back.stderr
+    columns = ("topic", "queue_id", "body", "born_timestamp", "born_host", "sys_flag", "due_ms")
+    of_t = store.commitlog.where("topic = 'T'").orderBy("physical_offset")
+    found = other.commitlog.orderBy("physical_offset")
+    assert found.select(*columns).collect() == of_t.select(*columns).collect()
+    names = ("TAGS", "KEYS", "colour", "UNIQ_KEY")
+    properties = [
+        {name: row.properties[name] for name in names if name in row.properties}
+        for row in other.messages.collect()
+    ]
+    assert sorted(map(str, properties)) == sorted(
+        str({name: row.properties[name] for name in names if name in row.properties})
+        for row in store.messages.where("topic = 'T'").collect()
+    )
+
+
+def test_options_that_choose_rows_are_refused_for_a_broker(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "x", "--topic", "T")
+    assert run.exit_status == 2
+    assert not (tmp_path / "x").exists()
