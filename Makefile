@@ -70,6 +70,7 @@ test-all: prepare-slow
 prepare-slow: setup-dev airflow package
 	@scripts/browser.sh
 	@scripts/hdfs.sh
+	@scripts/rocketmq.sh
 
 # Not in .ci/run: longer than a change can wait for.
 test-nightly: setup-dev airflow package
