@@ -20,7 +20,20 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * standard input, a line for each on standard output.
  */
 public class OpenExport {
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        int status = 1;
+        try {
+            open(arguments);
+            status = 0;
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+        }
+        System.out.flush();
+        // Threads of the store would keep the process alive.
+        Runtime.getRuntime().halt(status);
+    }
+
+    private static void open(String[] arguments) throws Exception {
         System.setProperty("rocketmq.remoting.version", "493");
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(arguments[0]);
@@ -37,13 +50,11 @@ public class OpenExport {
         if (!store.load()) {
             throw new IllegalStateException("the store does not load");
         }
-        // Recovery is part of loading; nothing is started, so nothing is written.
+        store.start();
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             System.out.println("ANSWER\t" + answer(store, line.split("\t", -1)));
         }
-        System.out.flush();
-        Runtime.getRuntime().halt(0);
     }
 
     private static String answer(DefaultMessageStore store, String[] words) throws Exception {
