@@ -81,7 +81,7 @@ def consume(
         typer.Option(
             metavar="MINUTES",
             min=0,
-            help="One call may take so long; then it has failed [the group's, 15 unless configured].",
+            help="A call that takes longer has failed [the group's, 15 unless configured].",
         ),
     ] = None,
     max_reconsume_times: Annotated[

@@ -165,7 +165,7 @@ def handed_over_in_order(
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stopped: set[int] = set()
-        with _calling(listener, notes_start=True) as call:
+        with _calling(listener) as call:
             for batch in batches:
                 outcomes = _Outcomes(batch)
                 for first, group in _groups(

@@ -34,8 +34,8 @@ class Options:
 
     listener, hook     MODULE:NAME
     clients, strategy  the clients that share the queues, and how; rooms and config are arguments of some strategies
-    from_              where a queue begins that is not known yet; None: at the first message, where the group may
-    timestamp          where `from_` begins, epoch milliseconds
+    from_              where a queue begins that the group has not read; None: at the first message, where the group may
+    timestamp          the store time at which `from_` begins, epoch milliseconds
     max_seconds        no further page begins after this long
     batch_size         messages of one call to the listener, at most
     orderly            None: as the group is configured
