@@ -119,6 +119,16 @@ def test_what_is_chosen_twice_is_not_copied(life: Callable[..., Life], ranks: tu
         copied(store, B, *[{"source_offset": 0, "order": n, "rank": rank} for n, rank in enumerate(ranks)])
 
 
+def test_two_copies_of_a_source_that_claim_different_things_are_made(life: Callable[..., Life]) -> None:
+    store = life()
+    (row,) = store.append({"topic": "orders"})
+    settle, mark = {"rank": 0, "claim": "settle"}, {"rank": 1, "claim": "mark"}
+    plan = copied(store, B, *[{"source_offset": 0, **each} for each in (mark, settle)])
+    found = sorted(plan.writes[0].rows.collect(), key=lambda row: row.physical_offset)
+    assert [(each.claim, each.queue_offset) for each in found] == [("settle", 1), ("mark", 2)]
+    assert found[0].physical_offset == row.size_bytes
+
+
 def test_what_is_gone_or_is_not_to_be_copied_gives_none_and_a_slow_clock_stores_nothing_earlier(
     life: Callable[..., Life],
 ) -> None:
