@@ -9,7 +9,6 @@ from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.export.export import Export
-from pipelines.export.queues import unwritable_topics
 from pipelines.export.rows import Part, write_rows
 
 
@@ -52,9 +51,10 @@ def export_store(
     export = Export(run.store, to, run.now_ms)
     with run.progress("exporting", export.size, "bytes") as advance:
         exported = export.write(advance)
-    for name in unwritable_topics(export.head):
+    for name in export.topics_without_files:
         run.warn(
-            f"topic {name!r} has no queue files: no directory can have its name. Its messages are in the log"
+            f"topic {name!r} has no queue files: no directory can have its name, or its queue.type is BatchCQ. Its messages "
+            "are in the log, and a broker makes the queues from it when it starts on a directory with a file `abort`"
         )
     if exported.again:
         run.warn(

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
 from pipelines.export.directory import UNDER_WAY, ExportDirectory
 from pipelines.export.index import write_index
-from pipelines.export.queues import write_queues
+from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments
 from pipelines.export.settled import read_settled
 from pipelines.export.timer import write_timer
 from pipelines.store.head import read_head
-from pipelines.store.store import Store
+from pipelines.store.store import Store, absolute
 from schemas import COMMITLOG, CUTS
 
 NOTE = "commitlake-export.json"
@@ -70,16 +71,20 @@ class Export:
         self._now_ms = now_ms
         self.head = read_head(self._at)
         self._log_id = self._at.table_id(COMMITLOG)
+        self._expect_apart(store)
         self._note = self._read_note()
 
     @cached_property
     def from_offset(self) -> int:
-        """From where on the log is written: the end of the earlier export, or the cut that has taken rows of it away."""
-        if self._note is None:
-            return self.head.min_offset
-        # A row a cut.
-        cuts = [row.physical_offset for row in self._at.rows(CUTS) if row.append_seq > self._note.append_seq]
-        return max(self.head.min_offset, min([self._note.end_offset, *cuts]))
+        """From where on the log is written: the end of the earlier export; the log's start without one."""
+        return (
+            self.head.min_offset if self._note is None else max(self.head.min_offset, self._note.end_offset)
+        )
+
+    @property
+    def topics_without_files(self) -> list[str]:
+        """Topics of the log that get no queue files."""
+        return topics_without_files(self._at, self.head)
 
     @property
     def size(self) -> int:
@@ -96,6 +101,10 @@ class Export:
         messages, segments, files = 0, 0, 0
         index_files = {} if self._note is None else dict(self._note.index_files)
         to.write(ABORT, [])
+        if self._note is None:
+            # Of an export that was cut short, or that has rows which were cut off the log since.
+            for directory in ("commitlog", QUEUES, "index"):
+                to.delete(directory)
         if self.head.next_offset > self.from_offset:
             # A row a segment.
             for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
@@ -137,7 +146,18 @@ class Export:
                 "the store was put back as it was earlier. Export into an empty directory"
             )
         self._expect_untouched(note)
-        return note
+        # A row a cut. Queues and keys of what was cut off are in many files: all are written again.
+        is_cut = any(
+            row.append_seq > note.append_seq and row.physical_offset < note.end_offset
+            for row in self._at.rows(CUTS)
+        )
+        return None if is_cut else note
+
+    def _expect_apart(self, store: Store) -> None:
+        """Raises BadInput for a directory inside the store: its tables are there."""
+        to = absolute(store.spark, self.to.uri)
+        if f"{to}/".startswith(f"{store.uri}/"):
+            raise BadInput(f"{self.to.uri} lies in the store itself; name a directory elsewhere")
 
     def _expect_untouched(self, note: Note) -> None:
         """Raises BadInput where a broker has gone on with the export: its rows would be lost."""

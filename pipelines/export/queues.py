@@ -18,6 +18,7 @@ from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.head import LogHead
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.topics import read_topics
 from schemas import COMMITLOG, CONSUME_QUEUE
 from schemas.queue_bounds import LOG_TOPIC
 
@@ -93,9 +94,13 @@ def queue_entries(at: Snapshot) -> DataFrame:
     return entries.unionByName(consume_queue_entries(waiting, at.store.settings.delay_levels_ms))
 
 
-def unwritable_topics(head: LogHead) -> list[str]:
-    """Topics whose name no directory can have; an imported record may say anything."""
-    return sorted({topic for topic, _ in head.next_queue_offsets if not is_directory_name(topic)})
+def topics_without_files(at: Snapshot, head: LogHead) -> list[str]:
+    """Topics that get no queue files: no directory can have the name, or the queues are of RocketMQ's other kind (4.6)."""
+    batched = {
+        name for name, topic in read_topics(at).items() if topic.attributes.get("queue.type") == "BatchCQ"
+    }
+    topics = {topic for topic, _ in head.next_queue_offsets if topic != LOG_TOPIC}
+    return sorted(topic for topic in topics if topic in batched or not is_directory_name(topic))
 
 
 def is_directory_name(topic: str) -> bool:
@@ -116,9 +121,11 @@ def _bounds(at: Snapshot, head: LogHead, units: int) -> DataFrame:
     # Each entry is a record of the log; a damaged one may say any offset, and its queue would get files without end.
     most_entries = (head.next_offset - head.min_offset) // FIXED_BYTES + units
 
+    without_files = set(topics_without_files(at, head))
+
     def rows() -> Iterator[tuple[str, int, int, int]]:
         for (topic, queue_id), next_offset in head.next_queue_offsets.items():
-            if topic == LOG_TOPIC or next_offset <= 0 or not is_directory_name(topic):
+            if topic == LOG_TOPIC or topic in without_files or next_offset <= 0:
                 continue
             min_offset = min(head.min_queue_offsets.get((topic, queue_id), 0), next_offset)
             if next_offset - min_offset > most_entries:

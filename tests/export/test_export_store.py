@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from pipelines.export.index import HEADER, ITEM
+from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
 from pipelines.store.store import Store
+from schemas import CUTS
 from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, run_job, write_jsonl
 
@@ -291,3 +294,26 @@ def test_options_that_choose_rows_are_refused_for_a_broker(
     run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "x", "--topic", "T")
     assert run.exit_status == 2
     assert not (tmp_path / "x").exists()
+
+
+def test_after_a_cut_all_is_written_again(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
+    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    stale = tmp_path / "export" / "consumequeue" / "gone" / "0" / f"{0:020d}"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"entries of rows that were cut off")
+    cut = store.spark.createDataFrame([(1, 0)], CUTS.columns)
+    commit(store, lambda snapshot: Plan((snapshot.replace(CUTS, cut, where="append_seq = 1"),)))
+    again = commitlake("export_store", *at, *to)
+    assert (again.exit_status, again.result["messages"]) == (0, 1), again.stderr
+    assert not stale.exists()
+
+
+def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], store: Store) -> None:
+    run = commitlake("export_store", "--store", store.uri, "--to", f"{store.uri}/export")
+    assert run.exit_status == 2
+    assert "lies in the store itself" in run.stderr
