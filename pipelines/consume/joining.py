@@ -50,8 +50,8 @@ class Joined:
 def join(at: Snapshot, options: Options, now_ms: int) -> Joined:
     """What a run reads as a group: the subscription of its command line, else those that are recorded.
 
-    Raises BadInput where the group may not be made or may not read like that, for what may not be subscribed, and where
-    permissions forbid to read its topics or to write its retries.
+    Raises BadInput for a group that may not be made or may not read like this, for a subscription that is refused, and where
+    permissions do not allow to read the topics or to write the group's retries.
     """
     group = _group_of(at, options)
     known = [one for one in read_subscriptions(at) if one.group == options.group]

@@ -164,7 +164,7 @@ SETTINGS: Mapping[str, Setting] = {
         1_073_741_824, "bytes of a log segment; fixed once messages are there", whole_number(100)
     ),
     "mappedFileSizeConsumeQueue": Setting(6_000_000, "bytes of an exported queue file", whole_number(1)),
-    "maxHashSlotNum": Setting(5_000_000, "slots of an index file", whole_number(1), acts=False),
+    "maxHashSlotNum": Setting(5_000_000, "hash slots of an exported index file", whole_number(1)),
     "maxIndexNum": Setting(20_000_000, "entries of an exported index file, one unused", whole_number(2)),
     "maxMessageSize": Setting(4_194_304, "bytes of the largest body", whole_number(1)),
     "messageDelayLevel": Setting(DEFAULT_DELAY_LEVELS, "how long each delay level waits", delay_level_list),
