@@ -56,10 +56,15 @@ def export_store(
             f"topic {name!r} has no queue files: no directory can have its name, or its queue.type is BatchCQ. Its messages "
             "are in the log, and a broker makes the queues from it when it starts on a directory with a file `abort`"
         )
-    if exported.again:
+    if exported.settled.sooner:
         run.warn(
-            f"{exported.again} messages that this store has delivered or settled lie after one that is still open in their "
-            "queue: a broker keeps one position a queue, and will do them once more"
+            f"{exported.settled.sooner} waiting messages are due at another time than their delay level says (a list of "
+            "levels, or retryDelayLevel): a broker knows only the level, and may deliver them sooner or later"
+        )
+    if exported.settled.again:
+        run.warn(
+            f"{exported.settled.again} messages that this store has delivered or settled lie after one that is still open "
+            "in their queue: a broker keeps one position a queue, and will do them once more"
         )
     return {
         "messages": exported.messages,

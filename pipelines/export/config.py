@@ -19,7 +19,7 @@ from schemas import CONSUMER_OFFSETS, SUBSCRIPTIONS
 CHECKPOINT, CHECKPOINT_BYTES = "checkpoint", 4_096
 
 
-def config_files(at: Snapshot, settled: Settled, now_ms: int) -> Iterator[tuple[str, bytes]]:
+def config_files(at: Snapshot, head: LogHead, settled: Settled, now_ms: int) -> Iterator[tuple[str, bytes]]:
     """Path and content of each of a broker's JSON files."""
     version = {"counter": 1, "stateVersion": 0, "timestamp": now_ms}
     topics = {topic.topic: topic for topic in first_topics(at.store.settings)} | dict(read_topics(at))
@@ -35,7 +35,7 @@ def config_files(at: Snapshot, settled: Settled, now_ms: int) -> Iterator[tuple[
                 name: _group(group) for name, group in sorted(read_groups(at).items())
             },
         },
-        "consumerOffset.json": {"dataVersion": version, "offsetTable": _consumer_offsets(at, settled)},
+        "consumerOffset.json": {"dataVersion": version, "offsetTable": _consumer_offsets(at, head, settled)},
         "delayOffset.json": {
             "dataVersion": version,
             "offsetTable": {str(level): offset for level, offset in sorted(settled.levels.items())},
@@ -88,8 +88,11 @@ def _group(group: SubscriptionGroupConfig) -> dict[str, Any]:
     }
 
 
-def _consumer_offsets(at: Snapshot, settled: Settled) -> Mapping[str, Mapping[str, int]]:
-    """`{"TOPIC@GROUP": {queue: offset}}`, with those of the transaction check."""
+def _consumer_offsets(at: Snapshot, head: LogHead, settled: Settled) -> Mapping[str, Mapping[str, int]]:
+    """`{"TOPIC@GROUP": {queue: offset}}`, with those of the transaction check; none after its queue's end.
+
+    A group may have read meanwhile what came after the exported log.
+    """
     offsets: dict[str, dict[str, int]] = {}
     # A row a group and queue, as in the broker's own file.
     rows = at.read(CONSUMER_OFFSETS).where(F.col("client_id") == "")
@@ -98,7 +101,9 @@ def _consumer_offsets(at: Snapshot, settled: Settled) -> Mapping[str, Mapping[st
         .orderBy("group", "topic", "queue_id")
         .collect()
     ):
-        offsets.setdefault(f"{row.topic}@{row.group}", {})[str(row.queue_id)] = row.next_offset
+        offsets.setdefault(f"{row.topic}@{row.group}", {})[str(row.queue_id)] = min(
+            row.next_offset, head.next_of(row.topic, row.queue_id)
+        )
     for topic, position in ((HALF_TOPIC, settled.half), (OP_TOPIC, settled.op)):
         if position is not None:
             offsets[f"{topic}@{TRANSACTION_GROUP}"] = {"0": position}

@@ -10,6 +10,9 @@ from pathlib import Path
 from pyarrow import fs
 
 from pipelines.broker_files.directory import BrokerDirectory, resolved
+from pipelines.errors import BadInput
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import absolute
 
 # Files under way: a broker does not start with a file among its own whose name it cannot read.
 UNDER_WAY = "_export"
@@ -58,6 +61,12 @@ class ExportDirectory:
             files.delete_dir(f"{base}/{path}")
         elif kind == fs.FileType.File:
             files.delete_file(f"{base}/{path}")
+
+
+def expect_apart(at: Snapshot, uri: str) -> None:
+    """Raises BadInput for a directory inside the store: its tables are there."""
+    if f"{absolute(at.store.spark, uri)}/".startswith(f"{at.store.uri}/"):
+        raise BadInput(f"{uri} lies in the store itself; name a directory elsewhere")
 
 
 def _write_local(path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None) -> int:

@@ -6,20 +6,20 @@ it did not stop in order, so a broker that is started on a half-made export chec
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
-from pipelines.export.directory import UNDER_WAY, ExportDirectory
+from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart
 from pipelines.export.index import write_index
 from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments
-from pipelines.export.settled import read_settled
+from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
 from pipelines.store.head import read_head
-from pipelines.store.store import Store, absolute
+from pipelines.store.store import Store
 from schemas import COMMITLOG, CUTS
 
 NOTE = "commitlake-export.json"
@@ -34,29 +34,33 @@ class Note:
     append_seq   the last append in it
     end_offset   where its log ends
     index_files  name and items of each index file
+    index_timestamp  store time of the last message of the last full index file; 0 without one
+    under_way_to     how far a run that has begun writes; 0 once it is complete
     """
 
     log_id: str
     append_seq: int
     end_offset: int
     index_files: Mapping[int, tuple[str, int]] = field(default_factory=dict)
+    index_timestamp: int = 0
+    under_way_to: int = 0
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
         found = json.loads(content)
         files = {int(number): (name, items) for number, (name, items) in found["index_files"].items()}
-        return cls(found["log_id"], found["append_seq"], found["end_offset"], files)
+        return cls(**{**found, "index_files": files})
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Messages, segments and files that a run has written, and what a broker would do once more."""
+    """Messages, segments and files that a run has written, and what a broker will make of it."""
 
     messages: int
     segments: int
     files: int
     next_offset: int
-    again: int
+    settled: Settled
 
 
 class Export:
@@ -71,7 +75,7 @@ class Export:
         self._now_ms = now_ms
         self.head = read_head(self._at)
         self._log_id = self._at.table_id(COMMITLOG)
-        self._expect_apart(store)
+        expect_apart(self._at, to)
         self._note = self._read_note()
 
     @cached_property
@@ -101,7 +105,10 @@ class Export:
         messages, segments, files = 0, 0, 0
         index_files = {} if self._note is None else dict(self._note.index_files)
         to.write(ABORT, [])
-        if self._note is None:
+        index_timestamp = 0 if self._note is None else self._note.index_timestamp
+        if self._note is not None:
+            self._write_note(replace(self._note, under_way_to=self.head.next_offset))
+        else:
             # Of an export that was cut short, or that has rows which were cut off the log since.
             for directory in ("commitlog", QUEUES, "index"):
                 to.delete(directory)
@@ -111,19 +118,20 @@ class Export:
                 messages, segments, files = messages + row.messages, segments + 1, files + 1
                 advance(row.bytes)
             files += write_queues(at, to, self.head, self.from_offset).count()
-            written, index_files = write_index(at, to, index_files)
+            written, index_files, index_timestamp = write_index(at, to, index_files)
             files += written.count()
         settled = read_settled(at, self.head)
-        for path, content in config_files(at, settled, self._now_ms):
+        for path, content in config_files(at, self.head, settled, self._now_ms):
             to.write(path, [content])
             files += 1
         files += write_timer(at, to, self.head, self._now_ms)
-        to.write(CHECKPOINT, [checkpoint(self.head, 0)])
-        note = Note(self._log_id, self.head.append_seq, self.head.next_offset, index_files)
-        to.write(NOTE, [json.dumps(asdict(note)).encode()])
+        to.write(CHECKPOINT, [checkpoint(self.head, index_timestamp)])
+        self._write_note(
+            Note(self._log_id, self.head.append_seq, self.head.next_offset, index_files, index_timestamp)
+        )
         to.delete(ABORT)
         to.delete(UNDER_WAY)
-        return Exported(messages, segments, files + 2, self.head.next_offset, settled.again)
+        return Exported(messages, segments, files + 2, self.head.next_offset, settled)
 
     def _read_note(self) -> Note | None:
         found = self.to.found
@@ -145,26 +153,26 @@ class Export:
                 f"{self.to.uri} holds append {note.append_seq} of the log, and the log's last is {self.head.append_seq}: "
                 "the store was put back as it was earlier. Export into an empty directory"
             )
-        self._expect_untouched(note)
         # A row a cut. Queues and keys of what was cut off are in many files: all are written again.
         is_cut = any(
             row.append_seq > note.append_seq and row.physical_offset < note.end_offset
             for row in self._at.rows(CUTS)
         )
-        return None if is_cut else note
+        if is_cut:
+            return None
+        self._expect_untouched(note)
+        return note
 
-    def _expect_apart(self, store: Store) -> None:
-        """Raises BadInput for a directory inside the store: its tables are there."""
-        to = absolute(store.spark, self.to.uri)
-        if f"{to}/".startswith(f"{store.uri}/"):
-            raise BadInput(f"{self.to.uri} lies in the store itself; name a directory elsewhere")
+    def _write_note(self, note: Note) -> None:
+        self.to.write(NOTE, [json.dumps(asdict(note)).encode()])
 
     def _expect_untouched(self, note: Note) -> None:
         """Raises BadInput where a broker has gone on with the export: its rows would be lost."""
         segment_bytes = self._at.store.settings.segment_bytes
         found = self.to.found
-        position = note.end_offset % segment_bytes
-        path = segment_path(note.end_offset - position)
+        end = max(note.end_offset, note.under_way_to)
+        position = end % segment_bytes
+        path = segment_path(end - position)
         if not found.exists(path):
             return
         with found.open(path) as file:
@@ -172,6 +180,6 @@ class Export:
             following = bytes(file.read(8))
         if any(following):
             raise BadInput(
-                f"{path} in {self.to.uri} goes on after byte {note.end_offset}, where the export ends: a broker has "
+                f"{path} in {self.to.uri} goes on after byte {end}, where the export ends: a broker has "
                 "appended to it. Import what it has appended, or export into an empty directory"
             )

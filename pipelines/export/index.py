@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.dispatch.entries import numbered_index_entries
 from pipelines.export.directory import ExportDirectory
 from pipelines.rocketmq.settings import INT_MAX
+from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -28,6 +29,8 @@ HEADER = np.dtype(
 )
 ITEM = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT_BYTES = 4
+# A damaged record may say any store time, and a name has a year of four digits.
+LATEST_NAME_MS = LAST_MS - 10**9
 
 # A file's name and its items.
 KnownFile = tuple[str, int]
@@ -168,8 +171,9 @@ def numbered_items(at: Snapshot, items_of_a_file: int) -> DataFrame:
 
 def write_index(
     at: Snapshot, to: ExportDirectory, known: Mapping[int, KnownFile]
-) -> tuple[DataFrame, dict[int, KnownFile]]:
-    """Write the index files that are not known yet. A row a file (SUMMARY), and the name and items of all files by number.
+) -> tuple[DataFrame, dict[int, KnownFile], int]:
+    """Write the index files that are not known yet. A row a file (SUMMARY); the name and items of all files by
+    number; and the store time of the last message of the last full file, 0 without one.
 
     known  name and items by number, of files that are there already: those that have as many items as before stay
 
@@ -195,7 +199,12 @@ def write_index(
         {row.file: FileEnd(row.last.store_timestamp, row.last.physical_offset) for row in found},
     )
     written = items.where(F.col("file").isin(changed)) if known else items
-    return written.groupBy("file").applyInArrow(lambda rows: writer.write(rows), SUMMARY), whole
+    full = [row.last.store_timestamp for row in found if row["items"] == items_of_a_file - 1]
+    return (
+        written.groupBy("file").applyInArrow(lambda rows: writer.write(rows), SUMMARY),
+        whole,
+        full[-1] if full else 0,
+    )
 
 
 def file_names(begins: Sequence[int], known: Sequence[str]) -> list[str]:
@@ -210,7 +219,7 @@ def file_names(begins: Sequence[int], known: Sequence[str]) -> list[str]:
     """
     names, last = [], -1
     for begin, name in zip(begins, known, strict=True):
-        at = last = max(begin, last + 1)
+        at = last = max(min(begin, LATEST_NAME_MS), last + 1)
         moment = datetime.fromtimestamp(at // 1_000, UTC)
         names.append(name or f"{moment:%Y%m%d%H%M%S}{at % 1_000:03d}")
     return names

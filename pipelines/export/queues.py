@@ -49,7 +49,10 @@ class QueueFiles:
             rows.column(name)[0].as_py() for name in ("topic", "queue_id", "file", "next_offset")
         )
         first = file * (self.file_bytes // UNIT_BYTES)
-        entries = rows.filter(rows.column("queue_offset").is_valid())
+        # Of two entries at one offset, which only damage makes, a broker keeps the first.
+        entries = rows.filter(rows.column("queue_offset").is_valid()).sort_by(
+            [("physical_offset", "descending")]
+        )
         number = entries.column("queue_offset").to_numpy() - first
         units = np.repeat(FILLER, min(next_offset - first, self.file_bytes // UNIT_BYTES))
         for name in UNIT.names or ():

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.export.directory import ExportDirectory
+from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart
 from pipelines.retry.redrive import DROPPED
 from pipelines.rocketmq.flags import TRANSACTION_BITS
 from pipelines.rocketmq.names import SEND_FORBIDDEN
@@ -14,6 +14,8 @@ from pipelines.rocketmq.properties import without
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
+# There while rows are written: a directory without it is somebody else's.
+BEGUN = "_commitlake-rows"
 FORMATS = {"jsonl": "json", "parquet": "parquet"}
 
 
@@ -55,16 +57,22 @@ class Part:
 def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int]:
     """Write a part's messages in the order of the log; (messages, files).
 
-    Raises BadInput for a directory that holds a finished export or anything else.
+    Raises BadInput for a directory that holds anything but what a run that was cut short has left.
     """
-    entries = ExportDirectory(to).found.entries("")
-    # Spark's own files of a write that was cut short begin like this; it puts this one last.
-    if any(entry.name == "_SUCCESS" or not entry.name.startswith(("_", ".", "part-")) for entry in entries):
-        found = ", ".join(entry.name for entry in entries[:5])
-        raise BadInput(f"{to} is not empty (found {found}); name an empty directory")
+    expect_apart(at, to)
+    directory = ExportDirectory(to)
+    names = [entry.name for entry in directory.found.entries("")]
+    if names and BEGUN not in names:
+        raise BadInput(f"{to} is not empty (found {', '.join(names[:5])}); name an empty directory")
+    directory.write(BEGUN, [])
+    for name in names:
+        if name != BEGUN:
+            directory.delete(name)
     rows = at.read(COMMITLOG).where(part.condition)
     ordered = rows.repartitionByRange("physical_offset").sortWithinPartitions("physical_offset")
-    as_input(ordered, format).write.mode("overwrite").format(FORMATS[format]).save(to)
+    as_input(ordered, format).write.mode("append").format(FORMATS[format]).save(to)
+    directory.delete(UNDER_WAY)
+    directory.delete(BEGUN)
     written = at.store.spark.read.format(FORMATS[format]).load(to).count() if part_files(to) else 0
     return written, len(part_files(to))
 

@@ -36,14 +36,12 @@ class SegmentFiles:
 
     log_uri        the commit log's directory
     segment_bytes  what each file has
-    log_start      where the log's first record lies
     log_end        where the log ends: a segment that ends before it is closed by a blank record
     """
 
     to: ExportDirectory
     log_uri: str
     segment_bytes: int
-    log_start: int
     log_end: int
 
     def write(self, segment: int, paths: Sequence[str]) -> tuple[int, int]:
@@ -62,9 +60,7 @@ def write_segments(at: Snapshot, to: ExportDirectory, head: LogHead, from_segmen
 
     The frame writes when it is read.
     """
-    files = SegmentFiles(
-        to, at.store.path(COMMITLOG), at.store.settings.segment_bytes, head.min_offset, head.next_offset
-    )
+    files = SegmentFiles(to, at.store.path(COMMITLOG), at.store.settings.segment_bytes, head.next_offset)
     segment = F.col("partitionValues")["segment"].cast("long")
     by_segment = (
         at.files(COMMITLOG)
@@ -107,7 +103,7 @@ class _Records:
         self._segment_end = segment + files.segment_bytes
         self._is_closed = files.log_end >= self._segment_end
         self._log_end = files.log_end
-        self._next_offset = max(segment, files.log_start)
+        self._next_offset = segment
         self._log, self._base = resolved(files.log_uri)
         self._paths = [unquote(path) for path in paths]
         self._open: dict[str, pq.ParquetFile] = {}

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.log.park import LEVEL_LIST, level_delay_ms
 from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC, SCHEDULE_TOPIC
+from pipelines.rocketmq.times import within_reach
 from pipelines.store.head import LogHead
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import Reading
@@ -25,12 +27,15 @@ class Settled:
     levels  next offset by delay level, from 1
     half    of the half queue; op of the op queue: None where there is no such queue
     again   messages after these positions that this store has settled and a broker would do once more
+    sooner  waiting messages that a broker would deliver at another time: on their way through a list of levels, or retries
+            that wait by another ladder
     """
 
     levels: Mapping[int, int]
     half: int | None
     op: int | None
     again: int
+    sooner: int
 
 
 def read_settled(at: Snapshot, head: LogHead) -> Settled:
@@ -49,7 +54,15 @@ def read_settled(at: Snapshot, head: LogHead) -> Settled:
     if half is not None:
         is_marked = marks.select(F.col("marked").alias("queue_offset"))
         again += _settled_after(at, HALF_TOPIC, {0: half}, halves, is_marked)
-    return Settled({queue_id + 1: position for queue_id, position in levels.items()}, half, op, again)
+    by_level = {queue_id + 1: position for queue_id, position in levels.items()}
+    return Settled(by_level, half, op, again, _of_another_time(at, waiting))
+
+
+def _of_another_time(at: Snapshot, waiting: DataFrame) -> int:
+    """How many messages delayed by level are due at another time than their level says; a broker knows only the level."""
+    delay = level_delay_ms(F.col("queue_id") + 1, at.store.settings.delay_levels_ms)
+    is_other = F.col("due_ms") != within_reach(F.col("store_timestamp")) + delay
+    return waiting.where(is_other | F.map_contains_key("properties", F.lit(LEVEL_LIST))).count()
 
 
 def _positions(head: LogHead, topic: str, open_rows: DataFrame) -> dict[int, int]:

@@ -317,3 +317,31 @@ def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], 
     run = commitlake("export_store", "--store", store.uri, "--to", f"{store.uri}/export")
     assert run.exit_status == 2
     assert "lies in the store itself" in run.stderr
+
+
+def test_a_second_export_that_was_cut_short_goes_on(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    for name in ("first", "second"):
+        rows = [{"topic": "T", "queue_id": 0, "body": name, "deliver_through": "3,4"}]
+        commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", rows))
+        with monkeypatch.context() as killed:
+            if name == "second":
+                killed.setattr("pipelines.export.export.read_settled", lambda *_: 1 // 0)
+            run = commitlake("export_store", *at, *to)
+            assert run.exit_status == (1 if name == "second" else 0), run.stderr
+    assert (tmp_path / "export" / "abort").exists()
+    again = commitlake("export_store", *at, *to)
+    assert again.exit_status == 0, again.stderr
+    assert "2 waiting messages are due at another time" in again.stderr
+    assert not (tmp_path / "export" / "abort").exists()
+
+
+def test_rows_are_not_written_over_a_table(
+    commitlake: Callable[..., JobRun], store: Store, new_store: Callable[..., Store]
+) -> None:
+    for to in (f"{new_store().uri}/topics", f"{store.uri}/topics"):
+        run = commitlake("export_store", "--store", store.uri, "--to", to, "--format", "parquet")
+        assert run.exit_status == 2, run.stderr
+        assert (Path(to) / "_delta_log").exists()
