@@ -112,7 +112,7 @@ def record_bytes(rows: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def blank_record(free_bytes: int) -> bytes:
-    """The record that closes a segment of which so many bytes are free: only its length and magic are written (1.5)."""
+    """The record that closes a segment with `free_bytes` left, of which it fills 8: its length and magic (1.5)."""
     if free_bytes < BLANK_BYTES:
         raise StoreError(
             f"{free_bytes} bytes are left of a segment; expected {BLANK_BYTES} or more, for the blank record"

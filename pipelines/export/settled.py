@@ -25,7 +25,7 @@ class Settled:
     """Positions for a broker, queue offsets.
 
     levels  next offset by delay level, from 1
-    half    of the half queue; op of the op queue: None where there is no such queue
+    half    of the half queue; op of the op queue: None where the store has no messages in it
     again   messages after these positions that this store has settled and a broker would do once more
     sooner  waiting messages that a broker would deliver at another time: on their way through a list of levels, or retries
             that wait by another ladder

@@ -153,7 +153,7 @@ UNITS_OF_A_FILE = (LOG_FILE_BYTES - _BLANK_BYTES) // UNIT.itemsize
 
 
 def log_bytes(units: int) -> int:
-    """How far the timer's log reaches with so many units.
+    """The length of the timer's log with this number of units, bytes.
 
     >>> log_bytes(3)
     156
