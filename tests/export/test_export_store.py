@@ -15,6 +15,7 @@ from pipelines.store.store import Store
 from schemas import CUTS
 from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, run_job, write_jsonl
+from tests.scenes.processes import end, start
 
 
 @pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
@@ -345,3 +346,31 @@ def test_rows_are_not_written_over_a_table(
         run = commitlake("export_store", "--store", store.uri, "--to", to, "--format", "parquet")
         assert run.exit_status == 2, run.stderr
         assert (Path(to) / "_delta_log").exists()
+
+
+# Ends itself and its JVM, as if killed, once the log's segments are written and its queues are not.
+DIES_BEFORE_THE_QUEUES = """
+import os, signal
+import pipelines.export.export as module
+module.write_queues = lambda *_: os.killpg(os.getpgid(0), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_a_second_export_that_is_killed_goes_on(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(mappedFileSizeCommitLog="4096", mappedFileSizeConsumeQueue="200")
+    at, export, whole = ("--store", store.uri), tmp_path / "export", tmp_path / "whole"
+    for name in ("first", "second"):
+        rows = [{"topic": "T", "queue_id": row % 2, "body": f"{name}{row}" * 9} for row in range(20)]
+        commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", rows))
+        if name == "first":
+            assert commitlake("export_store", *at, "--to", export).exit_status == 0
+    killed = end(start("export_store", *at, "--to", export, before=DIES_BEFORE_THE_QUEUES))
+    assert killed[0] < 0, killed
+    assert (export / "abort").exists()
+    assert commitlake("export_store", *at, "--to", export).exit_status == 0
+    assert commitlake("export_store", *at, "--to", whole).exit_status == 0
+    for name in ("commitlog", "consumequeue", "index"):
+        assert files_of(export / name) == files_of(whole / name), name
