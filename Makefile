@@ -15,8 +15,9 @@
 
 SHELL := /bin/bash
 VENV := .venv/bin
-# Each of the two has a Spark session, for all its tests: one alone leaves a third of two cores idle.
-PYTEST_SIDE_BY_SIDE := $(VENV)/python -m pytest -n 2 --dist loadfile
+# Each of the two has a Spark session, for all its tests: one alone leaves a third of two cores idle. Files come in the order
+# of tests/conftest.py, long ones first; xdist's own puts the files of many tests first, which are the short ones here.
+PYTEST_SIDE_BY_SIDE := $(VENV)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 export PYTHON
 
 .PHONY: help setup setup-dev demo airflow airflow-demo package test test-quick test-slow test-all prepare-slow test-nightly \

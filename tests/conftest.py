@@ -1,11 +1,15 @@
 """One Spark session for the suite, stores made from templates, and jobs run as a user would type them."""
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +28,26 @@ ENGINE = ("spark.sql.codegen.", "spark.sql.adaptive.")
 TEST_SETTINGS_FILE = PROJECT / "spark-conf" / "test.conf"
 os.environ["COMMITLAKE_SPARK_CONF"] = str(TEST_SETTINGS_FILE)
 
+# JVMs that tests start live for seconds, and no test measures their speed: without Java's second compiler they start a
+# third sooner. Java's launcher reads it, whoever starts it: spark-submit, a cluster's worker, a task of Airflow.
+JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
+os.environ[JAVA_OPTIONS] = "-XX:TieredStopAtLevel=1"
+
 
 # What a platform cannot do. Another test that is skipped in CI lacks what .ci/run should have prepared.
 SKIPS_OF_A_PLATFORM = ("the option is Linux's",)
+
+
+# A slow test takes as long as so many others.
+SLOW_IS = 15
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that of processes side by side none has a long one left at the end."""
+    length = Counter[Path]()
+    for item in items:
+        length[item.path] += SLOW_IS if item.get_closest_marker("slow") else 1
+    items.sort(key=lambda item: -length[item.path])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,7 +64,9 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def spark() -> SparkSession:
     from jobs.launch.session import session
 
-    return session("commitlake tests")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(JAVA_OPTIONS)  # this JVM lives as long as the suite
+        return session("commitlake tests")
 
 
 @pytest.fixture(scope="module")
@@ -52,22 +75,29 @@ def users_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 
     What decides where messages lie, and that each goes once, is tested as it runs for users.
     """
+    with as_users_run(spark, tmp_path_factory.mktemp("engine")):
+        yield
+
+
+@contextmanager
+def as_users_run(spark: SparkSession, directory: Path) -> Iterator[None]:
     of_users, of_tests = read_settings(SETTINGS_FILE), read_settings(TEST_SETTINGS_FILE)
     switched_off = {name: value for name, value in of_tests.items() if name.startswith(ENGINE)}
+    before = {name: spark.conf.get(name) for name in switched_off}
     for name in switched_off:
         spark.conf.unset(name)
     of_spark = {name: spark.conf.get(name) for name in switched_off}
     engine = {name: of_users.get(name, of_spark[name]) for name in switched_off}
     assert all(engine[name] != value for name, value in switched_off.items())
     # A job applies its settings to the session it finds: it must find these in its file too.
-    file = tmp_path_factory.mktemp("engine") / "users.conf"
+    file = directory / "users.conf"
     file.write_text("".join(f"{name} {value}\n" for name, value in (of_tests | engine).items()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COMMITLAKE_SPARK_CONF", str(file))
         for name, value in engine.items():
             spark.conf.set(name, value)
         yield
-    for name, value in switched_off.items():
+    for name, value in before.items():
         spark.conf.set(name, value)
 
 
@@ -79,25 +109,48 @@ def engine_of_choice(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("users_engine")
 
 
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+
+
 @pytest.fixture(scope="session")
-def store_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
+    """`made_once(name, make)`: a directory that `make` has filled, once for all processes of a run; to be read or copied."""
+    own = tmp_path_factory.getbasetemp()
+    # Processes side by side have a folder each, in one that they share.
+    shared = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "made-once"
+    shared.mkdir(exist_ok=True)
+
+    def filled(name: str, make: Callable[[Path], object]) -> Path:
+        directory, done = shared / name, shared / f"{name}.done"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(directory, ignore_errors=True)  # of one that failed
+                directory.mkdir()
+                make(directory)
+                done.touch()
+        return directory
+
+    return filled
+
+
+@pytest.fixture(scope="session")
+def store_template(spark: SparkSession, made_once: MadeOnce) -> Callable[..., Path]:
     """The directory of an empty store with these settings; twenty tables take seconds, so they are made once."""
-    made: dict[tuple[tuple[str, str], ...], Path] = {}
+
+    def make(directory: Path, **settings: str) -> None:
+        if settings:
+            shutil.copytree(template(), directory / "store")
+            store = Store(spark, str(directory / "store"))
+            rows = spark.createDataFrame(sorted(settings.items()), STORE_SETTINGS.columns)
+            commit(store, lambda at: Plan((at.replace(STORE_SETTINGS, rows),)))
+        else:
+            created = run_job(["create_store", "--store", str(directory / "store"), "--quiet"])
+            assert created.exit_status == 0, created
 
     def template(**settings: str) -> Path:
-        key = tuple(sorted(settings.items()))
-        if key not in made:
-            directory = tmp_path_factory.mktemp("template") / "store"
-            if key:
-                shutil.copytree(template(), directory)
-                store = Store(spark, str(directory))
-                rows = spark.createDataFrame(list(key), STORE_SETTINGS.columns)
-                commit(store, lambda at: Plan((at.replace(STORE_SETTINGS, rows),)))
-            else:
-                created = run_job(["create_store", "--store", str(directory), "--quiet"])
-                assert created.exit_status == 0, created
-            made[key] = directory
-        return made[key]
+        digest = hashlib.sha256(repr(sorted(settings.items())).encode()).hexdigest()
+        return made_once(f"template-{digest[:16]}", lambda directory: make(directory, **settings)) / "store"
 
     return template
 
@@ -125,27 +178,73 @@ def store(new_store: Callable[..., Store]) -> Store:
 
 
 @pytest.fixture(scope="session")
-def golden_broker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def golden_broker(made_once: MadeOnce) -> Callable[[str], Path]:
     """storePathRootDir of store a or b, unpacked once; read only."""
-    unpacked: dict[str, Path] = {}
 
-    def broker(name: str) -> Path:
-        if name not in unpacked:
-            directory = tmp_path_factory.mktemp(f"broker-{name}")
-            with tarfile.open(PROJECT / "tests" / "data" / f"store-{name}.tar.gz") as archive:
-                archive.extractall(directory, filter="data")
-            unpacked[name] = directory / "store"
-        return unpacked[name]
+    def unpack(name: str, directory: Path) -> None:
+        with tarfile.open(PROJECT / "tests" / "data" / f"store-{name}.tar.gz") as archive:
+            archive.extractall(directory, filter="data")
 
-    return broker
+    return lambda name: made_once(f"broker-{name}", lambda directory: unpack(name, directory)) / "store"
 
 
 @pytest.fixture(scope="session")
-def golden_a(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def golden(spark: SparkSession, made_once: MadeOnce) -> "Callable[[str], Store]":
     """A real broker's messages as a store, followed by its queues and its index; only read."""
     from tests.reports.golden import golden_store
 
-    return golden_store(spark, "a", tmp_path_factory.mktemp("golden") / "a")
+    def store(name: str) -> Store:
+        made = made_once(f"golden-{name}", lambda directory: golden_store(spark, name, directory / "store"))
+        return Store(spark, str(made / "store"))
+
+    return store
+
+
+@pytest.fixture(scope="session")
+def golden_a(golden: Callable[[str], Store]) -> Store:
+    return golden("a")
+
+
+@pytest.fixture(scope="session")
+def imported_broker(
+    spark: SparkSession, golden_broker: Callable[[str], Path], made_once: MadeOnce
+) -> "Callable[[str], tuple[Path, JobRun]]":
+    """What `import_store` makes of store a or b, with its broker.conf and on the engine users run; only read, or copied."""
+    from tests.broker_files.conftest import GOLDEN_CONF
+
+    def make(name: str, directory: Path) -> None:
+        conf = directory / "broker.conf"
+        conf.write_text(GOLDEN_CONF)
+        arguments = ["--store", str(directory / "store"), "--from", str(golden_broker(name))]
+        with as_users_run(spark, directory):
+            run = run_job(["import_store", *arguments, "--broker-conf", str(conf)])
+        assert run.exit_status == 0, run.stderr
+        (directory / "run.json").write_text(json.dumps(asdict(run)))
+
+    def imported(name: str) -> tuple[Path, JobRun]:
+        made = made_once(f"imported-{name}", lambda directory: make(name, directory))
+        return made / "store", JobRun(**json.loads((made / "run.json").read_text()))
+
+    return imported
+
+
+@pytest.fixture(scope="session")
+def dispatched_broker(
+    spark: SparkSession, imported_broker: "Callable[[str], tuple[Path, JobRun]]", made_once: MadeOnce
+) -> "Callable[[str], Store]":
+    """Store a or b, imported and dispatched on the engine users run; only read."""
+
+    def make(name: str, directory: Path) -> None:
+        shutil.copytree(imported_broker(name)[0], directory / "store")
+        with as_users_run(spark, directory):
+            run = run_job(["dispatch", "--store", str(directory / "store")])
+        assert run.exit_status == 0, run.stderr
+
+    def dispatched(name: str) -> Store:
+        made = made_once(f"dispatched-{name}", lambda directory: make(name, directory))
+        return Store(spark, str(made / "store"))
+
+    return dispatched
 
 
 @dataclass

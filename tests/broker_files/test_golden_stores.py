@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,11 +13,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.store.head import read_head
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, FLOORS, JOB_RUNS, QUEUE_BOUNDS, TOPICS
-from tests.broker_files.conftest import DATA, GOLDEN_CONF
+from tests.broker_files.conftest import DATA
 from tests.conftest import JobRun, run_job
 
 pytestmark = pytest.mark.usefixtures("users_engine")
@@ -40,21 +40,18 @@ def imported(
     request: pytest.FixtureRequest,
     spark: SparkSession,
     golden_broker: Callable[[str], Path],
+    imported_broker: Callable[[str], tuple[Path, JobRun]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Imported:
-    broker = golden_broker(request.param)
-    work = tmp_path_factory.mktemp(f"imported-{request.param}")
-    conf = work / "broker.conf"
-    conf.write_text(GOLDEN_CONF)
-    run = run_job(
-        ["import_store", "--store", str(work / "store"), "--from", str(broker), "--broker-conf", str(conf)]
-    )
+    made, run = imported_broker(request.param)
+    store = tmp_path_factory.mktemp(f"imported-{request.param}") / "store"
+    shutil.copytree(made, store)
     answers: dict[str, list[dict[str, Any]]] = {}
     with gzip.open(DATA / f"store-{request.param}.answers.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
             answer = json.loads(line)
             answers.setdefault(answer["kind"], []).append(answer)
-    return Imported(Store(spark, str(work / "store")), broker, run, answers, request.param)
+    return Imported(Store(spark, str(store)), golden_broker(request.param), run, answers, request.param)
 
 
 def properties_of(stored: str) -> dict[str, str]:
@@ -110,25 +107,36 @@ def test_every_record_is_as_the_broker_decodes_it(imported: Imported):
         assert (row.source_offset, row.origin_offset, row.purpose, row.claim) == (None, None, None, None)
 
 
-def queue_entries(broker: Path) -> set[tuple[str, int, int, int, int, int]]:
-    """(topic, queue, queue offset, physical offset, size, tags code) of every unit in the broker's queue files."""
-    entries = set()
-    for file in broker.glob("consumequeue/*/*/*"):
-        first = int(file.name) // 20
-        for index, unit in enumerate(struct.iter_unpack(">qiq", file.read_bytes())):
-            if unit[1] > 0:
-                entries.add((file.parts[-3], int(file.parts[-2]), first + index, *unit))
-    return entries
+Unit = tuple[int, int, int]
 
 
-def test_consume_queues_equal_the_broker_s_files_entry_by_entry(imported: Imported):
-    entries = consume_queue_entries(imported.store.commitlog, imported.store.settings.delay_levels_ms)
-    columns = ("topic", "queue_id", "queue_offset", "physical_offset", "size_bytes", "tags_code")
-    assert {tuple(row) for row in entries.select(*columns).collect()} == queue_entries(imported.broker)
+def queue_files(broker: Path) -> dict[tuple[str, int], list[Unit]]:
+    """(physical offset, size, tags code) of every unit of each of the broker's queues, in the order of its files."""
+    queues: dict[tuple[str, int], list[Unit]] = {}
+    for file in sorted(broker.glob("consumequeue/*/*/*")):
+        queue = queues.setdefault((file.parts[-3], int(file.parts[-2])), [])
+        units = [unit for unit in struct.iter_unpack(">qiq", file.read_bytes()) if unit[1] > 0]
+        assert not units or int(file.name) == 20 * len(queue)
+        queue.extend(units)
+    return {name: units for name, units in queues.items() if units}
+
+
+def test_consume_queues_equal_the_broker_s_files_entry_by_entry_in_order(
+    imported: Imported, dispatched_broker: Callable[[str], Store]
+) -> None:
+    queues: dict[tuple[str, int], list[Unit]] = {}
+    rows = dispatched_broker(imported.name).consume_queue.collect()
+    # Dispatch's own rows: the order is that of their positions, of which each is there once.
+    for row in sorted(rows, key=lambda row: (row.topic, row.queue_id, row.queue_offset)):
+        queue = queues.setdefault((row.topic, row.queue_id), [])
+        assert row.queue_offset == len(queue)
+        queue.append((row.physical_offset, row.size_bytes, row.tags_code))
+    assert queues == queue_files(imported.broker)
 
 
 def test_parked_rows_are_due_when_the_broker_s_queue_entry_says(imported: Imported):
-    delivery_times = {entry[3]: entry[5] for entry in queue_entries(imported.broker)}
+    queues = queue_files(imported.broker).values()
+    delivery_times = {offset: tags_code for units in queues for offset, _, tags_code in units}
     kinds = set()
     for row in imported.store.commitlog.collect():
         properties = properties_of(row.properties)

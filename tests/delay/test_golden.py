@@ -17,7 +17,7 @@ from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.store import Store
 from pipelines.transaction.check import checked_copies
 from pipelines.transaction.end import ending_rows
-from tests.conftest import JobRun, run_job
+from tests.conftest import JobRun
 from tests.life import DISCARDED, HALF, SCHEDULE, WHEEL
 from tests.model.log import read_properties
 
@@ -31,17 +31,9 @@ SAME = (
 
 @pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
 def imported(
-    request: Any,
-    spark: SparkSession,
-    golden_broker: Callable[[str], Path],
-    tmp_path_factory: pytest.TempPathFactory,
+    request: Any, spark: SparkSession, imported_broker: Callable[[str], tuple[Path, JobRun]]
 ) -> Store:
-    store = Store(spark, str(tmp_path_factory.mktemp("imported") / request.param))
-    run = run_job(
-        ["import_store", "--store", store.uri, "--from", str(golden_broker(request.param)), "--quiet"]
-    )
-    assert run.exit_status == 0, run.stderr
-    return store
+    return Store(spark, str(imported_broker(request.param)[0]))
 
 
 class Rows:

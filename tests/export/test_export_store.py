@@ -13,7 +13,6 @@ from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import CUTS
-from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, run_job, write_jsonl
 from tests.scenes.processes import end, start
 
@@ -22,14 +21,12 @@ from tests.scenes.processes import end, start
 def broker_and_export(
     request: pytest.FixtureRequest,
     golden_broker: Callable[[str], Path],
+    imported_broker: Callable[[str], tuple[Path, JobRun]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[Path, Path, JobRun]:
     broker, work = golden_broker(request.param), tmp_path_factory.mktemp(f"exported-{request.param}")
-    conf = work / "broker.conf"
-    conf.write_text(GOLDEN_CONF)
+    shutil.copytree(imported_broker(request.param)[0], work / "store")
     store, export = ("--store", str(work / "store")), work / "export"
-    imported = run_job(["import_store", *store, "--from", str(broker), "--broker-conf", str(conf)])
-    assert imported.exit_status == 0, imported.stderr
     exported = run_job(["export_store", *store, "--to", str(export)])
     assert exported.exit_status == 0, exported.stderr
     return broker, export, exported

@@ -12,20 +12,24 @@ from pipelines.store.commit import commit
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from tests.conftest import run_job
+from tests.conftest import MadeOnce, run_job
 from tests.life import B, Life
 from tests.quality.broken import SEGMENT_BYTES
 
 
 @pytest.fixture(scope="session")
-def sound(
-    spark: SparkSession, store_template: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Store:
+def sound(spark: SparkSession, store_template: Callable[..., Path], made_once: MadeOnce) -> Store:
     """A store over several segments: messages with keys, some delivered when due, one retried, a half committed."""
-    directory = tmp_path_factory.mktemp("sound")
     template = store_template(mappedFileSizeCommitLog=str(SEGMENT_BYTES), messageDelayLevel="1s 5s")
-    shutil.copytree(template, directory / "store")
-    store = Store(spark, str(directory / "store"))
+
+    def make(directory: Path) -> None:
+        shutil.copytree(template, directory / "store")
+        fill(Store(spark, str(directory / "store")), directory)
+
+    return Store(spark, str(made_once("sound", make) / "store"))
+
+
+def fill(store: Store, directory: Path) -> None:
     life = Life(lambda *arguments: run_job([str(each) for each in arguments]), store, directory)
     orders = [{"topic": "orders", "keys": f"k{n} all", "tags": "t", "body": "b" * 30 * n} for n in range(20)]
     waiting = [{"topic": "later", "delay_level": 1}, {"topic": "later", "deliver_at_ms": B + 1_500}]
@@ -40,7 +44,6 @@ def sound(
     life.job("send_back", B + 12_000, "--group", "g", "--input", failed)
     commit(store, lambda at: plan_reset(at, "g", {("orders", 0): 2}, B))
     commit(store, lambda at: Plan((bounds_write(at, read_head(at)),)))
-    return store
 
 
 @pytest.fixture

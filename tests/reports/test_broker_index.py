@@ -1,10 +1,13 @@
 """Queries by key as a broker answers them."""
 
+from collections.abc import Callable
+
 import pytest
 
 from pipelines.reports.broker_index import MAX_TIMESTAMP, IndexFile, Item, broker_messages_by_key, query
 from pipelines.reports.lookup import key_hash
 from pipelines.store.store import Store
+from schemas import MESSAGE_INDEX
 from tests.reports.golden import cases
 
 
@@ -48,25 +51,50 @@ def test_files_older_than_the_window_are_not_searched():
     assert offsets(query(files, items, 0, 2_000, limit=9)) == [100, 0]
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_all_of_a_brokers_answers(name):
-    numbered = [
-        (key_hash(message["topic"], key), message["commitLogOffset"], message["storeTimestamp"])
+Key = tuple[str, str, int, int]
+
+
+def keys_in_order(name: str) -> list[Key]:
+    """(topic, key, physical offset, store time) of all keys of a broker's messages, as it indexes them."""
+    return [
+        (message["topic"], key, message["commitLogOffset"], message["storeTimestamp"])
         for message in cases(name, "message")
         for properties in [message["properties"]]
         for key in [properties.get("UNIQ_KEY", ""), *properties.get("KEYS", "").split(" ")]
         if key
     ]
+
+
+def expect_all_answers(name: str, hashes: list[int], keys: list[Key]) -> None:
     items_in_a_file = cases(name, "store")[0]["config"]["maxIndexNum"] - 1
-    files, items = index_files(*(place for _, *place in numbered), items_in_a_file=items_in_a_file)
+    files, items = index_files(*(place for _, _, *place in keys), items_in_a_file=items_in_a_file)
     assert len(files) == 2
     asked = cases(name, "queryByKey")
     assert len(asked) == 180
     for case in asked:
         code = key_hash(case["topic"], case["key"])
-        with_hash = [item for item, (found, _, _) in zip(items, numbered, strict=True) if found == code]
+        with_hash = [item for item, found in zip(items, hashes, strict=True) if found == code]
         found = query(files, with_hash, 0, MAX_TIMESTAMP, case["maxNum"])
         assert sorted(offsets(found)) == case["offsets"], case
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_all_of_a_brokers_answers(name):
+    keys = keys_in_order(name)
+    expect_all_answers(name, [key_hash(topic, key) for topic, key, *_ in keys], keys)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_all_of_a_brokers_answers_from_the_index_that_dispatch_has_written(
+    dispatched_broker: Callable[[str], Store], name: str
+) -> None:
+    order = {(offset, key): number for number, (_, key, offset, _) in enumerate(keys_in_order(name))}
+    index = dispatched_broker(name).snapshot().read(MESSAGE_INDEX)
+    columns = ("key_hash", "topic", "key", "physical_offset", "store_timestamp")
+    rows = index.select(*columns).collect()  # once for all questions
+    rows.sort(key=lambda row: order[row.physical_offset, row.key])
+    expect_all_answers(name, [row.key_hash for row in rows], [tuple(row)[1:] for row in rows])
 
 
 def test_a_brokers_answers_from_the_tables(golden_a: Store):

@@ -1,6 +1,6 @@
 """Offsets by time, as a broker finds them."""
 
-from itertools import groupby
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -15,6 +15,7 @@ from pipelines.reports.offset_by_time import (
 )
 from pipelines.reports.queues import read_queue
 from pipelines.store.store import Store
+from schemas import CONSUME_QUEUE
 from tests.reports.golden import answers, cases
 
 
@@ -85,18 +86,42 @@ def test_an_expired_queue_answers_its_end():
     assert found(times, 15, "upper", log_start=1_000) == 3
 
 
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_all_of_a_brokers_answers(name):
-    messages = sorted(
-        ((m["topic"], m["queueId"]), m["queueOffset"], m["storeTimestamp"]) for m in cases(name, "message")
-    )
-    times = {queue: [time for _, _, time in group] for queue, group in groupby(messages, key=lambda m: m[0])}
+Times = dict[tuple[str, int], list[int]]
+
+
+def times_in_order(entries: Iterable[tuple[str, int, int, int]]) -> Times:
+    """The store times of each queue, from (topic, queue, offset in it, store time)."""
+    times: Times = {}
+    for topic, queue_id, _, time in sorted(entries):
+        times.setdefault((topic, queue_id), []).append(time)
+    return times
+
+
+def expect_all_answers(name: str, times: Times) -> None:
     asked = cases(name, "offsetByTime")
     assert len(asked) == 312
     for case in asked:
         in_queue = times[case["topic"], case["queueId"]]
         answer = [found(in_queue, case["timestamp"], boundary) for boundary in ("lower", "upper")]
         assert answer == [case["lower"], case["upper"]], case
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_all_of_a_brokers_answers(name):
+    entries = (
+        (m["topic"], m["queueId"], m["queueOffset"], m["storeTimestamp"]) for m in cases(name, "message")
+    )
+    expect_all_answers(name, times_in_order(entries))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_all_of_a_brokers_answers_from_the_queues_that_dispatch_has_written(
+    dispatched_broker: Callable[[str], Store], name: str
+) -> None:
+    queues = dispatched_broker(name).snapshot().read(CONSUME_QUEUE)
+    entries = queues.select("topic", "queue_id", "queue_offset", "store_timestamp").collect()
+    expect_all_answers(name, times_in_order(tuple(entry) for entry in entries))
 
 
 def test_a_brokers_answers_from_the_tables(golden_a: Store):

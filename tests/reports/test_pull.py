@@ -1,11 +1,16 @@
 """Pages of a queue with a broker's status."""
 
+from collections import defaultdict
+from collections.abc import Callable
+
 import pytest
 
 from pipelines.errors import BadInput
+from pipelines.reports.lookup import messages_of
 from pipelines.reports.pull import pull, status_outside
-from pipelines.reports.queues import Queue, read_queue
+from pipelines.reports.queues import Queue, read_queue, read_queues
 from pipelines.store.store import Store
+from schemas import CONSUME_QUEUE
 from tests.reports.golden import cases
 
 
@@ -19,6 +24,31 @@ def test_statuses_and_next_offsets_of_all_a_brokers_pulls(name):
         outside = status_outside(Queue(case["topic"], case["queueId"], least, end, 0, True), case["offset"])
         expected = None if case["status"] == "FOUND" else (case["status"], case["next"])
         assert outside == expected, case
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_all_a_brokers_pulls_from_the_tables_that_dispatch_has_written(
+    dispatched_broker: Callable[[str], Store], name: str
+) -> None:
+    at = dispatched_broker(name).snapshot()
+    # The rows of all entries, in one query.
+    lying = defaultdict[tuple[str, int], list[int]](list)
+    entries = at.read(CONSUME_QUEUE).select("segment", "physical_offset", "queue_offset")
+    for row in messages_of(at, entries).select("topic", "queue_id", "queue_offset").collect():
+        lying[row.topic, row.queue_id].append(row.queue_offset)
+    asked = cases(name, "pull")
+    assert len(asked) == 208
+    queues = read_queues(at, {(case["topic"], case["queueId"]) for case in asked})
+    for case in asked:
+        queue = queues[case["topic"], case["queueId"]]
+        assert (queue.min_offset, queue.max_offset) == (case["min"], case["max"]), case
+        assert queue.is_up_to_date
+        page = range(case["offset"], case["offset"] + case["maxMsgNums"])
+        found = sorted(offset for offset in lying[queue.topic, queue.queue_id] if offset in page)
+        status, next_offset = status_outside(queue, case["offset"]) or ("FOUND", found[-1] + 1)
+        assert (status, next_offset) == (case["status"], case["next"]), case
+        assert (found if status == "FOUND" else []) == case["queueOffsets"], case
 
 
 def test_a_brokers_pulls_from_the_tables(golden_a: Store):

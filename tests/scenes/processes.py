@@ -14,10 +14,6 @@ SMALL_APPENDS = (
     "import pipelines.produce.counted_input as put; put.APPEND_BYTES = 1; put.PARTS_OF_A_FILE = 2**40"
 )
 
-# A JVM that lives for seconds gains nothing from Java's second compiler: it starts a third sooner without.
-QUICK_START = "-XX:TieredStopAtLevel=1"
-
-
 # Process groups of which Python was killed and nothing else.
 _orphans: list[int] = []
 
@@ -56,7 +52,7 @@ def start(*arguments: object, before: str = "") -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONFAULTHANDLER": "1", "JDK_JAVA_OPTIONS": QUICK_START},
+        env={**os.environ, "PYTHONFAULTHANDLER": "1"},
     )
 
 
