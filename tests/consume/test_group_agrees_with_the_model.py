@@ -177,8 +177,6 @@ def overtaken(meanwhile: Callable[[str], None]) -> Iterator[set[str]]:
 def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.launch.job.record_run", lambda *_: None)
     # Of this table, by which retries do not wait, the third level is the last.
     store = life(messageDelayLevel="1s 2s 3s")
     assert list(store.store.settings.retry_levels_ms[: len(LADDER_MS)]) == LADDER_MS

@@ -193,8 +193,6 @@ def test_random_histories(
 ) -> None:
     (tmp_path / "answers_of_random.py").write_text(ANSWERS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    # What is recorded of each run is a commit of its own, and no part of a history.
-    monkeypatch.setattr("jobs.launch.job.record_run", lambda *_: None)
     history = History(life(mappedFileSizeCommitLog="6000"), seed)
     try:
         for number in range(1, STEPS + 1):

@@ -13,7 +13,7 @@ from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import CUTS
-from tests.conftest import JobRun, run_job, write_jsonl
+from tests.conftest import JobRun, MadeOnce, run_job, write_jsonl
 from tests.scenes.processes import end, start
 
 
@@ -22,14 +22,17 @@ def broker_and_export(
     request: pytest.FixtureRequest,
     golden_broker: Callable[[str], Path],
     imported_broker: Callable[[str], tuple[Path, JobRun]],
-    tmp_path_factory: pytest.TempPathFactory,
+    made_once: MadeOnce,
 ) -> tuple[Path, Path, JobRun]:
-    broker, work = golden_broker(request.param), tmp_path_factory.mktemp(f"exported-{request.param}")
-    shutil.copytree(imported_broker(request.param)[0], work / "store")
-    store, export = ("--store", str(work / "store")), work / "export"
-    exported = run_job(["export_store", *store, "--to", str(export)])
-    assert exported.exit_status == 0, exported.stderr
-    return broker, export, exported
+    def make(directory: Path) -> None:
+        shutil.copytree(imported_broker(request.param)[0], directory / "store")
+        arguments = ["--store", str(directory / "store"), "--to", str(directory / "export")]
+        exported = run_job(["export_store", *arguments])
+        assert exported.exit_status == 0, exported.stderr
+        exported.save(directory / "run.json")
+
+    made = made_once(f"exported-{request.param}", make)
+    return golden_broker(request.param), made / "export", JobRun.load(made / "run.json")
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

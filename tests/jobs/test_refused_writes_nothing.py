@@ -192,10 +192,17 @@ def state_of(store: Store) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(scope="module")
+def untouched(refusing: Store) -> dict[str, Any]:
+    """What the store is like before all of the refusals, and so before each."""
+    return state_of(refusing)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("command", "sentence"), REFUSALS, ids=[command for command, _ in REFUSALS])
 def test_what_is_refused_is_not_begun(
     refusing: Store,
+    untouched: dict[str, Any],
     directory: Path,
     commitlake: Callable[..., JobRun],
     monkeypatch: pytest.MonkeyPatch,
@@ -208,11 +215,10 @@ def test_what_is_refused_is_not_begun(
         "nowhere": str(directory / "nowhere"), "store": refusing.uri,
     }  # fmt: skip
     job, *arguments = command.format(**names).split(" ")
-    before = state_of(refusing)
     fixed = (
         () if "--now" in arguments or job in ("create_store", "sql", "query", "backup") else ("--now", str(B))
     )
     run = commitlake(job, "--store", refusing.uri, *fixed, *arguments, "--quiet")
     assert run.exit_status == 2, (run.exit_status, run.stderr)
     assert sentence in run.stderr
-    assert state_of(refusing) == before
+    assert state_of(refusing) == untouched

@@ -1,5 +1,8 @@
 """Messages by id, key and place; all copies of a message."""
 
+import shutil
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql import functions as F
 
@@ -20,7 +23,7 @@ from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUME_QUEUE
-from tests.reports.golden import cases, golden_store, log_row
+from tests.reports.golden import cases, log_row
 
 
 def test_every_message_is_found_by_a_brokers_id(golden_a: Store):
@@ -102,8 +105,11 @@ def test_hash_of_a_key_is_the_one_the_index_holds(spark):
 
 
 @pytest.mark.slow
-def test_appends_that_are_not_dispatched_yet_are_found_by_id_and_key_but_not_in_their_queue(spark, tmp_path):
-    store = golden_store(spark, "b", tmp_path / "b")
+def test_appends_that_are_not_dispatched_yet_are_found_by_id_and_key_but_not_in_their_queue(
+    spark, golden: Callable[[str], Store], tmp_path
+):
+    shutil.copytree(golden("b").uri.removeprefix("file:"), tmp_path / "b")
+    store = Store(spark, str(tmp_path / "b"))
     end = cases("b", "store")[0]["maxPhyOffset"]
     last = next(m for m in cases("b", "message") if m["topic"] == "OrderTopic" and m["queueOffset"] == 64)
     new = dict(
