@@ -51,6 +51,7 @@ def test_head_import_and_model_count_alike_whatever_a_record_says(
     assert {row.min_offset for row in told} == {5}
 
 
+@pytest.mark.slow
 def test_copies_of_an_inner_batch_take_as_many_offsets_as_it(life: Callable[..., Life]):
     """Delivered, redriven, sent back and delivered again, each before a message that follows it in its queue."""
     store = life(messageDelayLevel="1s 5s 10s")

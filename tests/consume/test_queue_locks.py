@@ -244,6 +244,7 @@ def two(life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return Two(life(), tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("orderly", [True, False])
 def test_a_second_run_leaves_the_queues_that_another_reads_and_reads_the_others(
     two: Two, orderly: bool

@@ -117,6 +117,7 @@ def test_vectors_7_8_10_and_17_rules_of_being_due(life: Callable[..., Life]) -> 
     assert len(store.by_key("U1")) == 1
 
 
+@pytest.mark.slow
 def test_vector_6_an_imported_message_further_away_than_its_level_is_due_at_once(
     life: Callable[..., Life],
 ) -> None:
@@ -144,6 +145,7 @@ def test_vector_6_an_imported_message_further_away_than_its_level_is_due_at_once
     )  # its table was another one; what it waits is its own
 
 
+@pytest.mark.slow
 def test_a_message_delayed_after_a_deliver_has_started_waits(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, {"topic": "T", "unique_key": "first", "delay_level": 1})
@@ -166,6 +168,7 @@ def test_a_message_delayed_after_a_deliver_has_started_waits(life: Callable[...,
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_message_put_by_a_slower_clock_after_its_time_was_delivered_is_not_forgotten(
     life: Callable[..., Life],
 ) -> None:
@@ -236,6 +239,7 @@ def times_delivered(store: Life, *keys: str) -> list[int]:
     return [sum(row.purpose == "deliver" for row in store.by_key(key)) for key in keys]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("upgraded_by", ["dispatch", "deliver"])
 def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life, upgraded_by: str) -> None:
     store = with_a_clock
@@ -277,6 +281,7 @@ def test_a_deliver_that_was_killed_between_rows_and_progress_delivers_once(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_driver_with_an_older_clock_forgets_nothing_and_repeats_nothing(
     with_a_clock: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +337,7 @@ def test_each_plan_of_a_run_reads_the_clock(
     assert delivered == [10_000, 10_000, 20_000, 20_000]
 
 
+@pytest.mark.slow
 def test_what_a_faster_clock_has_stored_is_due_by_that_clock(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, {"topic": "T", "unique_key": "slow", "delay_level": 5})  # a minute

@@ -88,6 +88,7 @@ def test_nothing_is_left_of_the_way(broker_and_export: tuple[Path, Path, JobRun]
     assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file())
 
 
+@pytest.mark.slow
 def test_exported_again_only_what_is_new_is_written(
     commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
 ) -> None:
@@ -186,6 +187,7 @@ def test_an_index_file_read_back_has_its_chains() -> None:
     assert np.frombuffer(header, HEADER)[0].tolist() == (5_000, 8_000, 0, 300, 1, 5)
 
 
+@pytest.mark.slow
 def test_a_half_made_export_goes_on(commitlake: Callable[..., JobRun], store: Store, tmp_path: Path) -> None:
     at, to = ("--store", store.uri), ("--to", tmp_path / "export")
     commitlake(
@@ -320,6 +322,7 @@ def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], 
     assert "lies in the store itself" in run.stderr
 
 
+@pytest.mark.slow
 def test_a_second_export_that_was_cut_short_goes_on(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from jobs.launch.run import Run
 from tests.life import SCHEDULE, B, Life, place
 
 
+@pytest.mark.slow
 def test_rounds_go_on_by_a_clock_that_goes_on(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:

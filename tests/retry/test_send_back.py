@@ -83,6 +83,7 @@ def test_vectors_22_to_27_a_failed_message_comes_later_or_is_dead(life: Callable
     store.expect_promises()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ladder", "waits_ms"),
     [
@@ -152,6 +153,7 @@ def queue_nums(store: Life, topic: str) -> tuple[int, int]:
     return row.read_queue_nums, row.write_queue_nums
 
 
+@pytest.mark.slow
 def test_retries_go_to_queues_that_the_retry_topic_has(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"queue_id": 3, "properties": raw(UNIQ_KEY=f"k{n}")} for n in range(13)])

@@ -112,6 +112,7 @@ INPUT_ROWS = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_whatever_numbers_are_given_a_quarantine_puts_the_good_rows(life: Callable[..., Life]) -> None:
     one = life()
     puts = 0

@@ -323,6 +323,7 @@ def test_deleted_tables_are_filled_again_by_any_dispatch(filled: Life, consume: 
     assert consume().result["consumed"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", [("dispatch", "--rebuild"), ("create_store",)])
 def test_a_table_whose_making_was_killed_is_made(filled: Life, job: tuple[str, ...]) -> None:
     delete(filled.store, CLAIMS)
@@ -334,6 +335,7 @@ def test_a_table_whose_making_was_killed_is_made(filled: Life, job: tuple[str, .
     assert filled.store.claims.count() == 1
 
 
+@pytest.mark.slow
 def test_readers_beside_a_dispatch_that_writes_a_table_again_see_all_or_wait(
     filled: Life, consume: Consume
 ) -> None:

@@ -252,6 +252,7 @@ def test_vectors_34_35_and_37_an_end_settles_the_newest_copy(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_vector_37_a_half_born_in_the_future_is_asked_at_once(
     life: Callable[..., Life], answers: None
 ) -> None:
