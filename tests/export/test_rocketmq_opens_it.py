@@ -15,13 +15,13 @@ from tests.broker_files.conftest import DATA
 from tests.conftest import PROJECT, JobRun
 from tests.export.test_export_store import broker_and_export  # noqa: F401
 
-JARS = PROJECT / ".setup" / "rocketmq"  # made by scripts/rocketmq.sh
+JARS = PROJECT / ".setup" / "rocketmq"  # made by scripts/test_jars.sh
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not JARS.exists() and os.environ.get("CI") != "true",
-        reason="there is no RocketMQ; scripts/rocketmq.sh",
+        reason="there is no RocketMQ; scripts/test_jars.sh",
     ),
 ]
 

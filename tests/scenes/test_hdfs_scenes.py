@@ -16,13 +16,13 @@ from tests.conftest import PROJECT, JobRun, write_jsonl
 from tests.life import Life
 from tests.scenes.processes import SMALL_APPENDS, end, start
 
-JARS = PROJECT / ".setup" / "hdfs"  # made by scripts/hdfs.sh
+JARS = PROJECT / ".setup" / "hdfs"  # made by scripts/test_jars.sh
 PATIENCE_SECONDS = 120
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not JARS.exists() and os.environ.get("CI") != "true", reason="there is no HDFS; scripts/hdfs.sh"
+        not JARS.exists() and os.environ.get("CI") != "true", reason="there is no HDFS; scripts/test_jars.sh"
     ),
 ]
 
