@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch.python_workers import acknowledging_at_once
+from pipelines.spark_internals.python_workers import acknowledging_at_once
 
 
 @pytest.mark.quick
