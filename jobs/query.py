@@ -5,10 +5,10 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
-from jobs.launch.output import Output, readable_messages, show
+from jobs.launch.output import Output, Shown, readable_messages, show
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
-from pipelines.reports.answer import cut
+from pipelines.reports.answer import Answer, cut
 from pipelines.reports.questions import ABOUT_QUEUES, BoundaryOption, Kind, Question
 from pipelines.store.past import epoch_ms
 from pipelines.store.snapshot import Snapshot
@@ -55,18 +55,14 @@ def query(
     output: Annotated[Output, typer.Option(help="A table to read, or a JSON object a row.")] = Output.table,
 ) -> dict[str, Any]:
     """Query messages, queues and groups: by id, key, offset or time; pages, status, progress, copies."""
-    if value is not None and key is not None:
-        raise BadInput(f"the key is given twice: {value!r} and --key {key!r}")
-    for option, number in (("--limit", limit), ("--max", max_messages)):
-        if number is not None and number < 0:
-            raise BadInput(f"{option} is {number}; expected how many rows to show")
+    _expect_counts(limit=limit, max=max_messages)
     question = Question(
         kind,
         topic=topic,
         queue_id=queue_id,
         offset=offset,
         max=max_messages,
-        key=key if value is None else value,
+        key=_key(value, key),
         group=group,
         timestamp=timestamp,
         boundary=boundary,
@@ -78,13 +74,28 @@ def query(
     )
     question.expect_its_own_options()
     answer = question.answered(run.store.snapshot())
-    if limit is None and kind == Kind.by_key:
-        limit = max_messages  # a broker's maxNum
+    # A broker's maxNum bounds what it returns by key.
+    shown = _show(answer, kind, output, max_messages if limit is None and kind == Kind.by_key else limit)
+    return {"found": shown.rows, "complete": answer.complete and not shown.was_cut, **answer.result}
+
+
+def _expect_counts(**options: int | None) -> None:
+    for name, number in options.items():
+        if number is not None and number < 0:
+            raise BadInput(f"--{name} is {number}; expected how many rows to show")
+
+
+def _key(value: str | None, key: str | None) -> str | None:
+    if value is not None and key is not None:
+        raise BadInput(f"the key is given twice: {value!r} and --key {key!r}")
+    return key if value is None else value
+
+
+def _show(answer: Answer, kind: Kind, output: Output, limit: int | None) -> Shown:
     rows = cut(answer.rows, limit)
     if output == Output.table and kind not in ABOUT_QUEUES:
         rows = readable_messages(rows)
-    shown = show(rows, output, limit)
-    return {"found": shown.rows, "complete": answer.complete and not shown.was_cut, **answer.result}
+    return show(rows, output, limit)
 
 
 def _past(run: Run, as_of: str) -> Snapshot:

@@ -1,6 +1,7 @@
 """Create, update, delete and list topics and consumer groups."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -113,27 +114,97 @@ def topics(
         consume_timeout_minute=consume_timeout,
         group_retry_policy=retry_policy,
     )
-    changes_topic = bool(topic_changes or attributes)
-    _check_arguments(action, name, changes_topic, bool(group_changes))
-    if action == Action.list:
-        listed = read_topics(run.store.snapshot())
-        count = list_topics(listed.values(), run.store.settings, output, run.quiet)
-        _tell_without_effect(run, listed)
-        return {"topics": count}
+    request = Request(action, name or "", topic_changes, attributes or (), group_changes)
+    request.expect_valid()
+    if action in (Action.list, Action.list_groups):
+        return {"topics": _list(run, action, output)}
+    committed = run.commit(request.planner())
+    _tell_outcome(run, request, committed.wrote)
+    return {"topics": committed.result["topics"]}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to do with the topic or the group `name`, '' for a list of all.
+
+    topic, group  columns to change
+    attributes    of a topic, +NAME=VALUE or -NAME
+    """
+
+    action: Action
+    name: str
+    topic: Mapping[str, Any]
+    attributes: Sequence[str]
+    group: Mapping[str, Any]
+
+    @property
+    def changes_topic(self) -> bool:
+        return bool(self.topic or self.attributes)
+
+    def expect_valid(self) -> None:
+        """Raises BadInput where the name, or an option of what is changed, is missing or not one of this action."""
+        action, name = self.action, self.name
+        is_list = action in (Action.list, Action.list_groups)
+        if is_list and name:
+            raise BadInput(f"{action} takes no name, found {name}; it lists all")
+        if not is_list and not name:
+            kind = "group" if action.endswith("-group") else "topic"
+            raise BadInput(f"{action} needs the name of a {kind}: topics {action} NAME")
+        if self.changes_topic and action not in (Action.create, Action.update):
+            raise BadInput(f"{action} takes no options of a topic ({_flags(TOPIC_OPTIONS)})")
+        if self.group and action not in (Action.create_group, Action.update_group):
+            raise BadInput(f"{action} takes no options of a group ({_flags(GROUP_OPTIONS)})")
+        if action == Action.update and not self.changes_topic:
+            raise BadInput(f"update changes nothing of {name}; name what to change ({_flags(TOPIC_OPTIONS)})")
+        if action == Action.update_group and not self.group:
+            raise BadInput(
+                f"update-group changes nothing of {name}; name what to change ({_flags(GROUP_OPTIONS)})"
+            )
+
+    def planner(self) -> Callable[[Snapshot], Plan]:
+        name = self.name
+        match self.action:
+            case Action.create:
+                config = TopicConfig(name, **self.topic, attributes=altered_attributes(None, self.attributes))
+                return lambda at: plan_create_topic(at, config)
+            case Action.update:
+                return lambda at: plan_update_topic(at, name, self.topic, self.attributes)
+            case Action.delete:
+                return lambda at: plan_delete_topic(at, name)
+            case Action.create_group:
+                return lambda at: plan_create_group(at, SubscriptionGroupConfig(name, **self.group))
+            case Action.update_group:
+                return lambda at: plan_update_group(at, name, self.group)
+            case Action.delete_group:
+                return lambda at: plan_delete_group(at, name)
+        raise AssertionError(f"{self.action} plans nothing")
+
+
+def _list(run: Run, action: Action, output: Output) -> int:
+    """List all topics or all groups; returns how many."""
+    at = run.store.snapshot()
     if action == Action.list_groups:
-        groups = read_groups(run.store.snapshot())
+        groups = read_groups(at)
         count = list_groups(groups.values(), output, run.quiet)
         _tell_without_effect(run, groups)
-        return {"topics": count}
-    committed = run.commit(_planner(action, name or "", topic_changes, attributes or [], group_changes))
-    if not committed.wrote:
-        is_gone = action in (Action.delete, Action.delete_group)
-        run.say(f"there is no {name}; nothing to delete" if is_gone else f"{name} is like that already")
-    elif changes_topic or group_changes:
+        return count
+    topics = read_topics(at)
+    count = list_topics(topics.values(), run.store.settings, output, run.quiet)
+    _tell_without_effect(run, topics)
+    return count
+
+
+def _tell_outcome(run: Run, request: Request, wrote: bool) -> None:
+    """Say that nothing had to be written, or what of the changes is without effect."""
+    if not wrote:
+        is_gone = request.action in (Action.delete, Action.delete_group)
+        run.say(
+            f"there is no {request.name}; nothing to delete" if is_gone else f"{request.name} is like that already"
+        )
+    elif request.changes_topic or request.group:
         at = run.store.snapshot()
-        known: Topics | Groups = read_topics(at) if changes_topic else read_groups(at)
-        _tell_without_effect(run, known, name)
-    return {"topics": committed.result["topics"]}
+        known: Topics | Groups = read_topics(at) if request.changes_topic else read_groups(at)
+        _tell_without_effect(run, known, request.name)
 
 
 def _tell_without_effect(run: Run, configs: Topics | Groups, of: str | None = None) -> None:
@@ -142,49 +213,6 @@ def _tell_without_effect(run: Run, configs: Topics | Groups, of: str | None = No
     line = told_without_effect(chosen)
     if line is not None:
         run.say(line)
-
-
-def _planner(
-    action: Action,
-    name: str,
-    topic: Mapping[str, Any],
-    attributes: Sequence[str],
-    group: Mapping[str, Any],
-) -> Callable[[Snapshot], Plan]:
-    match action:
-        case Action.create:
-            config = TopicConfig(name, **topic, attributes=altered_attributes(None, attributes))
-            return lambda at: plan_create_topic(at, config)
-        case Action.update:
-            return lambda at: plan_update_topic(at, name, topic, attributes)
-        case Action.delete:
-            return lambda at: plan_delete_topic(at, name)
-        case Action.create_group:
-            return lambda at: plan_create_group(at, SubscriptionGroupConfig(name, **group))
-        case Action.update_group:
-            return lambda at: plan_update_group(at, name, group)
-        case Action.delete_group:
-            return lambda at: plan_delete_group(at, name)
-    raise AssertionError(f"{action} plans nothing")
-
-
-def _check_arguments(action: Action, name: str | None, changes_topic: bool, changes_group: bool) -> None:
-    is_list = action in (Action.list, Action.list_groups)
-    if is_list and name is not None:
-        raise BadInput(f"{action} takes no name, found {name}; it lists all")
-    if not is_list and not name:
-        kind = "group" if action.endswith("-group") else "topic"
-        raise BadInput(f"{action} needs the name of a {kind}: topics {action} NAME")
-    if changes_topic and action not in (Action.create, Action.update):
-        raise BadInput(f"{action} takes no options of a topic ({_flags(TOPIC_OPTIONS)})")
-    if changes_group and action not in (Action.create_group, Action.update_group):
-        raise BadInput(f"{action} takes no options of a group ({_flags(GROUP_OPTIONS)})")
-    if action == Action.update and not changes_topic:
-        raise BadInput(f"update changes nothing of {name}; name what to change ({_flags(TOPIC_OPTIONS)})")
-    if action == Action.update_group and not changes_group:
-        raise BadInput(
-            f"update-group changes nothing of {name}; name what to change ({_flags(GROUP_OPTIONS)})"
-        )
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from rich import box
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -45,7 +45,7 @@ CHARACTERS_SHOWN = 80
 BYTES_SHOWN = 120
 # The width where stderr is not a terminal and COLUMNS is unset.
 WIDTH_WITHOUT_TERMINAL = 140
-# A column is made no narrower than this; where that is not enough, rows stand one below the other.
+# A column of texts is made no narrower than this; where that is not enough, rows stand one below the other.
 LEAST_WIDTH = 12
 # Between two columns: one space, and one that the table draws.
 GAP = 2
@@ -130,9 +130,9 @@ def _print_tables(rows: DataFrame, limit: int | None) -> Shown:
     left, count = sys.maxsize if limit is None else limit, 0
     while batch := list(islice(found, min(ROWS_OF_A_TABLE, left - count))):
         lines = [[cell(value) for value in row] for row in batch]
-        widths = column_widths(names, are_texts, lines, console.width)
-        if widths is not None:
-            console.print(_side_by_side(names, are_numbers, lines, widths))
+        table = side_by_side(names, are_texts, are_numbers, lines, console.width)
+        if table is not None:
+            console.print(table)
         else:
             _print_one_below_the_other(console, names, lines, count)
         count += len(batch)
@@ -153,40 +153,30 @@ def _shortened_in_spark(field: T.StructField) -> Column:
     return value
 
 
-def column_widths(
-    names: Sequence[str], are_texts: Sequence[bool], lines: Sequence[Sequence[str]], width: int
-) -> list[int] | None:
-    """How wide each column is: as its widest value; texts give way until all fit. None where they cannot.
-
-    >>> column_widths(["id", "body"], [False, True], [["7", "x" * 50]], 30)
-    [2, 24]
-    """
-    widths = [
-        max(cell_len(name), *(cell_len(line[place]) for line in lines)) for place, name in enumerate(names)
-    ]
-    least = [
-        min(own, max(LEAST_WIDTH, cell_len(name))) if is_text else own
-        for own, name, is_text in zip(widths, names, are_texts, strict=True)
-    ]
-    room = width - GAP * len(widths)
-    if sum(least) > room:
-        return None
-    while sum(widths) > room:
-        widths[max(range(len(widths)), key=lambda place: widths[place] - least[place])] -= 1
-    return widths
-
-
-def _side_by_side(
-    names: Sequence[str], are_numbers: Sequence[bool], lines: Sequence[Sequence[str]], widths: Sequence[int]
-) -> Table:
+def side_by_side(
+    names: Sequence[str],
+    are_texts: Sequence[bool],
+    are_numbers: Sequence[bool],
+    lines: Sequence[Sequence[str]],
+    width: int,
+) -> Table | None:
+    """The rows as a table in which rich cuts texts until it fits; None where a text would get less than LEAST_WIDTH."""
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, GAP - 1, 0, 0), header_style="bold", show_edge=False
     )
-    for name, is_number, width in zip(names, are_numbers, widths, strict=True):
-        table.add_column(Text(name), justify="right" if is_number else "left", no_wrap=True, width=width)
+    least = 0
+    for name, is_text, is_number, *values in zip(names, are_texts, are_numbers, *lines, strict=True):
+        widest = max(map(cell_len, (name, *values)))
+        least += GAP + (min(widest, LEAST_WIDTH) if is_text else widest)
+        # Only columns that may wrap are narrowed; their cells do not wrap all the same.
+        table.add_column(_one_line(name), justify="right" if is_number else "left", no_wrap=not is_text)
     for line in lines:
-        table.add_row(*(Text(fitted(value, width)) for value, width in zip(line, widths, strict=True)))
-    return table
+        table.add_row(*map(_one_line, line))
+    return table if least <= width else None
+
+
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _print_one_below_the_other(
@@ -221,15 +211,6 @@ def cell(value: Any) -> str:
     if isinstance(value, list):
         return _shortened(" ".join(cell(one) for one in value))
     return _shortened(str(value))
-
-
-def fitted(text: str, width: int) -> str:
-    """The text in at most `width` cells of a terminal (a Chinese character takes two); … stands for the rest.
-
-    >>> fitted("订单号码", 5), fitted("order", 5)
-    ('订单…', 'order')
-    """
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
 
 
 def _shortened(text: str) -> str:

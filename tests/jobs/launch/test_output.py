@@ -1,0 +1,43 @@
+"""Rows as a table: texts are cut until it fits a terminal, numbers and times never."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from jobs.launch.output import side_by_side
+
+pytestmark = pytest.mark.quick
+
+NAMES, ARE_TEXTS, ARE_NUMBERS = ("id", "stored", "body"), (False, False, True), (True, False, False)
+LINES = [("7", "2026-01-01 00:00:00.000", "订单号码" * 10), ("10", "2026-01-01 00:00:00.001", "order")]
+
+
+def printed(width: int) -> list[str] | None:
+    table = side_by_side(NAMES, ARE_TEXTS, ARE_NUMBERS, LINES, width)
+    if table is None:
+        return None
+    out = io.StringIO()
+    Console(file=out, width=width).print(table)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def test_texts_are_cut_and_the_rest_is_shown_in_full() -> None:
+    lines = printed(44)
+    assert lines is not None
+    assert [lines[0], *lines[2:]] == [
+        "id  stored                   body",
+        " 7  2026-01-01 00:00:00.000  订单号码订单号…",
+        "10  2026-01-01 00:00:00.001  order",
+    ]
+
+
+def test_nothing_is_cut_where_all_fits() -> None:
+    lines = printed(120)
+    assert lines is not None
+    assert lines[2].endswith("订单号码" * 10)
+
+
+def test_there_is_no_table_where_texts_would_be_cut_to_a_few_letters() -> None:
+    assert printed(43) is not None
+    assert printed(42) is None
