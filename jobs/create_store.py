@@ -8,7 +8,8 @@ import typer
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
-from pipelines.rocketmq.settings import Settings, read_broker_conf
+from pipelines.rocketmq.broker_conf import read_broker_conf
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.groups import plan_first_groups
 from pipelines.store.store import Store
@@ -26,7 +27,8 @@ def create_store(
     ] = None,
 ) -> dict[str, Any]:
     """Make the tables of a store."""
-    settings = Settings.of({**_from_file(broker_conf), **_from_options(set_ or [])})
+    given = _from_options(set_ or [])
+    settings = Settings.of(_from_file(run, broker_conf) | given)
     for line in settings.not_acting_told:
         run.say(line)
     store = Store(run.spark, run.store_uri)
@@ -48,13 +50,14 @@ def create_store(
     return {"settings": len(settings.given)}
 
 
-def _from_file(broker_conf: Path | None) -> dict[str, str]:
+def _from_file(run: Run, broker_conf: Path | None) -> dict[str, str]:
     if broker_conf is None:
         return {}
     try:
-        return read_broker_conf(broker_conf.read_text(encoding="utf-8"))
+        text = broker_conf.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise BadInput(f"{broker_conf} is not UTF-8 text; expected a broker.conf") from None
+    return read_broker_conf(run.spark, text, str(broker_conf))
 
 
 def _from_options(assignments: list[str]) -> dict[str, str]:

@@ -22,7 +22,8 @@ from pipelines.broker_files.losses import (
 from pipelines.broker_files.store_settings import recovery_settings, settings_of
 from pipelines.consume.offsets import plan_import_offsets
 from pipelines.errors import BadInput
-from pipelines.rocketmq.settings import Settings, read_broker_conf
+from pipelines.rocketmq.broker_conf import read_broker_conf
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store
 from pipelines.store.store import Store
 
@@ -37,7 +38,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     """Import a RocketMQ store directory; run it again to follow the directory as it grows."""
     directory = BrokerDirectory(from_)
     store = Store(run.spark, run.store_uri)
-    conf = read_conf(broker_conf)
+    conf = read_conf(run, broker_conf)
     for line in Settings.of(conf).not_acting_told:
         run.say(line)
     if broker_conf is None and store.exists():
@@ -94,7 +95,7 @@ def import_rows(run: Run, broker: BrokerStore) -> tuple[int, int]:
     return messages, len(segments)
 
 
-def read_conf(path: str | None) -> dict[str, str]:
+def read_conf(run: Run, path: str | None) -> dict[str, str]:
     """The settings of a broker.conf, here or at a URI; none without a path."""
     if path is None:
         return {}
@@ -102,7 +103,7 @@ def read_conf(path: str | None) -> dict[str, str]:
     content = BrokerDirectory(directory or (path[:1] if path.startswith("/") else ".")).read(name)
     if content is None:
         raise BadInput(f"there is no file {path}; expected the broker's settings, broker.conf")
-    return read_broker_conf(content.decode("utf-8", "replace"))
+    return read_broker_conf(run.spark, content.decode("utf-8", "replace"), path)
 
 
 def tell_without_effect(run: Run, config: BrokerConfig) -> None:

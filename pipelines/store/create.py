@@ -7,10 +7,14 @@ from contextlib import suppress
 from functools import partial
 
 from delta.tables import DeltaTable as DeltaTableBuilder
+from pyspark.errors import IllegalArgumentException
+from pyspark.sql import SparkSession
 
+from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
 from pipelines.store.lock import local_path, under_lock
 from pipelines.store.plan import Plan
@@ -37,11 +41,24 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
     The caller makes the topics and groups a new store starts with (pipelines.store.topics). Raises BadInput for a setting
     RocketMQ does not know or a value it does not take, and for a directory that a backup has not finished.
     """
-    given = Settings.of(settings or {}).given  # without passwords
+    checked = Settings.of(settings or {})
+    _expect_zone_of_java(store.spark, checked["timeZone"])
+    given = checked.given  # without passwords
     store.expect_no_backup()
     make_tables(store)
     commit(store, partial(_plan_settings, given=given))
     return store
+
+
+def _expect_zone_of_java(spark: SparkSession, zone: str) -> None:
+    """Raises BadInput for a time zone that only Python knows: it has tables of its own, and a put would fail in Java."""
+    try:
+        cloned(spark).conf.set("spark.sql.session.timeZone", zone)
+    except IllegalArgumentException:
+        raise BadInput(
+            f'setting timeZone is "{zone}"; expected a time zone that this Java knows too, like Europe/Berlin, UTC or '
+            "+02:00; name another one with the same times, or update Java"
+        ) from None
 
 
 def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:

@@ -63,6 +63,9 @@ def test_made_again_with_other_settings_it_is_refused(commitlake, store):
         (["--set", "maxMessageSize"], '--set is "maxMessageSize"; expected name=value'),
         (["--set", "maxMessageSize=big"],
          'setting maxMessageSize is "big"; expected a whole number from 1 to 2147483647'),
+        (["--set", "timeZone=ROC"],  # of Python's tables, and not of Java's
+         'setting timeZone is "ROC"; expected a time zone that this Java knows too, like Europe/Berlin, UTC or +02:00; '
+         "name another one with the same times, or update Java"),
     ],
 )  # fmt: skip
 def test_what_a_user_reads_when_a_setting_is_wrong(commitlake, tmp_path, arguments, sentence):

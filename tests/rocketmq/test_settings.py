@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import BadInput
-from pipelines.rocketmq.settings import SETTINGS, Settings, delay_levels_ms, host, read_broker_conf
+from pipelines.rocketmq.settings import SETTINGS, Settings, delay_levels_ms, host
 from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.quick
@@ -209,36 +209,3 @@ def test_a_default_said_aloud_is_no_difference():
         "fileReservedTime is 72, requested 48",
         "flushDiskType is SYNC_FLUSH, requested none",
     ]
-
-
-def test_a_broker_conf_is_read_as_java_reads_it():
-    text = r"""
-# a comment
-  ! another
-brokerName = broker-b
-deleteWhen:04
-fileReservedTime 48
-namesrvAddr=10.0.0.1:9876;\
-            10.0.0.2:9876
-storePathRootDir=C:\\store
-regionId=caf\u00e9
-brokerClusterName = first
-brokerClusterName=last = wins
-with\ space\=sign = x
-lonely
-"""
-    assert read_broker_conf(text) == {
-        "brokerName": "broker-b",
-        "deleteWhen": "04",
-        "fileReservedTime": "48",
-        "namesrvAddr": "10.0.0.1:9876;10.0.0.2:9876",
-        "storePathRootDir": r"C:\store",
-        "regionId": "café",
-        "brokerClusterName": "last = wins",
-        "with space=sign": "x",
-        "lonely": "",
-    }
-
-
-def test_a_comment_does_not_go_on_and_a_line_that_goes_on_has_no_comments():
-    assert read_broker_conf("# text \\\na=1\nb=x\\\n#y\n") == {"a": "1", "b": "x#y"}
