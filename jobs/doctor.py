@@ -15,7 +15,7 @@ from jobs.launch.command_line import EXIT_FAILED
 from jobs.launch.job import job_for_any_store, main
 from jobs.launch.output import Output, terminal
 from jobs.launch.run import Run
-from jobs.launch.session import PROJECT, SETTINGS_FILE, read_settings
+from jobs.launch.session import CLASSES, PROJECT, SETTINGS_FILE, read_settings
 from pipelines.errors import StoreError
 from pipelines.health.check import Check, Verdict, bad, looked_at, ok
 from pipelines.health.machine import SET_UP, machine_looks
@@ -70,7 +70,7 @@ def _checks(run: Run) -> Iterator[Check]:
     yield session
     if session.verdict == Verdict.bad:
         return
-    yield from looked_at(session_looks(run.spark))
+    yield from looked_at(session_looks(run.spark, CLASSES))
     if run.store_uri:
         store = Store(run.spark, run.store_uri)
         whole = next(looked_at([("tables", lambda: tables(store))]))

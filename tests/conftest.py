@@ -60,6 +60,11 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What tests of everything else rely on is tested first."""
+    items.sort(key=lambda item: item.path.name != "test_private_apis.py")
+
+
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
     from jobs.launch.session import session

@@ -1,4 +1,4 @@
-"""What a look at one thing comes to."""
+"""One check of the doctor, and what it found."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """bad: jobs fail or a promise is at risk until it is mended. warn: worth knowing, jobs run."""
+    """bad: jobs fail or a promise is at risk until it is fixed. warn: worth knowing, jobs run."""
 
     ok = "ok"
     warn = "warn"
@@ -15,7 +15,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: what was found, and what to do where it is not as it should be."""
+    """One thing that was checked: what was found, and how to fix it where it is not as it should be."""
 
     name: str
     verdict: Verdict
@@ -39,10 +39,10 @@ def bad(name: str, found: str, remedy: str) -> Check:
 
 
 def looked_at(looks: Iterable[tuple[str, Look]]) -> Iterator[Check]:
-    """Every look's check, as it is made; a look that fails is a bad check and the others go on."""
+    """Every check, as it is made; one that fails is a bad check, and the others are made all the same."""
     for name, look in looks:
         try:
             yield look()
         except Exception as failure:
             said = str(failure).strip().partition("\n")[0] or type(failure).__name__
-            yield bad(name, f"it could not be looked at: {said}", "mend that, then ask again")
+            yield bad(name, f"it could not be checked: {said}", "fix that, then run doctor again")

@@ -34,7 +34,7 @@ _UNITS = {"": 1024**2, "b": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024*
 def machine_looks(
     project: Path, settings: Mapping[str, str], places: Sequence[Path]
 ) -> list[tuple[str, Look]]:
-    """What there is to look at.
+    """The checks of a machine.
 
     project   where scripts/jars.sha256 and jars/ are
     settings  the session's, by their Spark names
@@ -120,7 +120,7 @@ def jars(project: Path) -> Check:
     """Delta's jars, each with the content it had when it was pinned."""
     sums = project / "scripts" / "jars.sha256"
     if not sums.exists():
-        return warn("jars", "no scripts/jars.sha256 here, so the jars are not known", "look from a checkout")
+        return warn("jars", "no scripts/jars.sha256 here, so the jars are not known", "run doctor from a checkout")
     pinned = [line.split() for line in sums.read_text().splitlines() if line.strip()]
     wanted = {name: digest for digest, name in pinned}
     found = {jar.name: jar for jar in (project / "jars").glob("*.jar")}
@@ -175,7 +175,7 @@ def bytes_of(amount: str) -> int:
     """
     written = re.fullmatch(r"(\d+)([bkmgt]?)b?", amount.strip().lower())
     if written is None:
-        raise ValueError(f"{amount!r} is no amount of memory as Spark reads one, such as 4g")
+        raise ValueError(f"{amount!r} is not an amount of memory as Spark reads one, such as 4g")
     return int(written[1]) * _UNITS[written[2]]
 
 

@@ -9,12 +9,35 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.health.check import Check, Look, bad, ok, warn
+from pipelines.health.machine import SET_UP
+from pipelines.spark_internals.process import has_mapped
 
 ROWS = 100
 
 
-def session_looks(spark: SparkSession) -> list[tuple[str, Look]]:
-    return [("delta", partial(delta, spark)), ("python workers", partial(python_workers, spark))]
+def session_looks(spark: SparkSession, archive: Path) -> list[tuple[str, Look]]:
+    """
+    archive  where `make setup` puts the JVM's archive of Spark's classes
+    """
+    return [
+        ("class archive", partial(class_archive, spark, archive)),
+        ("delta", partial(delta, spark)),
+        ("python workers", partial(python_workers, spark)),
+    ]
+
+
+def class_archive(spark: SparkSession, archive: Path) -> Check:
+    """The session's JVM uses the archive of Spark's classes; without it commands start later, and that is all."""
+    name = "class archive"
+    if not archive.exists():
+        return warn(name, f"{archive} is missing, so commands start later", SET_UP)
+    is_used = has_mapped(spark, archive)
+    if is_used is None:
+        return ok(name, f"{archive}; whether Java uses it cannot be read on this system")
+    if is_used:
+        return ok(name, f"Java uses {archive}")
+    found = f"Java does not use {archive}, so commands start later: another Java or other jars have made it"
+    return warn(name, found, f"{SET_UP} with this Java; with spark-submit, take .venv/bin/spark-submit")
 
 
 def delta(spark: SparkSession) -> Check:

@@ -26,7 +26,7 @@ STAGING = "_staging"
 
 
 def store_looks(store: Store) -> list[tuple[str, Look]]:
-    """What there is to look at of a store whose tables are all there."""
+    """The checks of a store whose tables are all there."""
     return [
         ("settings", partial(settings, store)),
         ("writing", partial(writing, store)),
@@ -43,7 +43,7 @@ def tables(store: Store) -> Check:
     missing = [table.name for table in TABLES if not is_delta_table(store.spark, store.path(table))]
     if len(missing) == len(TABLES):
         return bad(
-            "tables", f"no store at {store.uri}", "make it with `commitlake create_store`, or mend --store"
+            "tables", f"no store at {store.uri}", "make it with `commitlake create_store`, or correct --store"
         )
     if missing:
         # It makes what is missing and fills what can be derived.
@@ -102,7 +102,7 @@ def settings(store: Store) -> Check:
     try:
         given = store.settings.given
     except BadInput as wrong:
-        return bad("settings", str(wrong), "mend the row in the table store_settings")
+        return bad("settings", str(wrong), "correct the row in the table store_settings")
     without_effect = store.settings.without_effect
     found = f"{len(given)} given"
     return ok(
@@ -145,7 +145,7 @@ def dispatch(store: Store) -> Check:
 
 
 def job_runs(store: Store) -> Check:
-    """Jobs whose newest run failed; one that went well since is mended."""
+    """Jobs whose newest run failed; one that went well since is fixed."""
     newest = (
         store.read(JOB_RUNS)
         .groupBy("job")

@@ -1,6 +1,7 @@
-"""The identity of a process, by which another one on the same machine can check whether it is gone.
+"""The session's JVM as a process of the machine; what is read of /proc is Linux only.
 
-It is the machine's boot, the namespace of process ids, the id, and when the process started: ids are used again. Linux only.
+The identity of a process, by which another one on the same machine can check whether it is gone, is the machine's boot, the
+namespace of process ids, the id, and when the process started: ids are used again.
 """
 
 import os
@@ -18,7 +19,7 @@ def process_of(spark: SparkSession) -> str | None:
     """The session's JVM, where all tasks run in it; None where they run elsewhere, or the identity cannot be read."""
     if not re.fullmatch(r"local(\[.*\])?", spark.sparkContext.master or ""):
         return None
-    process_id, _, _ = str(jvm(spark).org.apache.spark.util.Utils.getProcessName()).partition("@")
+    process_id = _process_id(spark)
     started = _started(process_id)
     space = _space()
     return None if started is None or space is None else f"{space}/{process_id}/{started}"
@@ -28,6 +29,19 @@ def is_gone(process: str) -> bool:
     """Whether a process of this machine has ended; False for one of another machine, of which nothing is known."""
     space, process_id, started = process.rsplit("/", 2)
     return space == _space() and _started(process_id) != started
+
+
+def has_mapped(spark: SparkSession, file: Path) -> bool | None:
+    """Whether the session's JVM has mapped a file into its memory; None where that cannot be read."""
+    try:
+        maps = (_PROC / _process_id(spark) / "maps").read_text(errors="replace")
+    except OSError:
+        return None
+    return any(line.endswith(f" {file.resolve()}") for line in maps.splitlines())
+
+
+def _process_id(spark: SparkSession) -> str:
+    return str(jvm(spark).org.apache.spark.util.Utils.getProcessName()).partition("@")[0]
 
 
 def _space() -> str | None:

@@ -3,14 +3,17 @@
 import hashlib
 import json
 import shutil
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 
+from jobs.launch.session import CLASSES
 from pipelines.health import machine
 from pipelines.health.check import Verdict, looked_at
+from pipelines.health.session import class_archive
 from pipelines.health.store import dispatch, job_runs, leftovers, tables, writing
 from pipelines.store.commit import commit
 from pipelines.store.create import make_tables
@@ -23,7 +26,7 @@ from tests.life import B, Life
 
 
 @pytest.mark.quick
-def test_without_java_it_says_so_and_how_to_mend_it(monkeypatch, tmp_path):
+def test_without_java_it_says_so_and_how_to_fix_it(monkeypatch, tmp_path):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     run = run_job(["doctor"])
@@ -133,7 +136,19 @@ def test_a_look_that_fails_is_a_bad_check_and_the_others_go_on():
     checks = list(looked_at([("wire", fails), ("cores", machine.cores)]))
     assert [check.name for check in checks] == ["wire", "cores"]
     assert checks[0].verdict == Verdict.bad
-    assert checks[0].found == "it could not be looked at: the wire is cut"
+    assert checks[0].found == "it could not be checked: the wire is cut"
+
+
+@pytest.mark.quick
+@pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")
+def test_the_archive_of_classes_is_one_that_java_uses(spark, tmp_path):
+    other = tmp_path / "classes.jsa"
+    assert (class_archive(spark, other).verdict, class_archive(spark, other).remedy) == (Verdict.warn, machine.SET_UP)
+    other.write_bytes(b"of another Java")
+    assert class_archive(spark, other).verdict == Verdict.warn
+    assert "Java does not use" in class_archive(spark, other).found
+    # The session of the tests has been started with the project's archive.
+    assert class_archive(spark, CLASSES).verdict == Verdict.ok
 
 
 @pytest.mark.slow

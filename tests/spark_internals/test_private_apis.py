@@ -1,0 +1,530 @@
+"""All that Spark, Delta and py4j do not document does what this project was written for. These tests run first.
+
+What fails here makes many other tests fail, so a failure is a sentence: what broke, where it is used, and the versions.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from py4j.java_gateway import JavaClass
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from pipelines import spark_internals
+from pipelines.spark_internals import arrow, catalyst, delta_log, files, jvm, parser, process, sessions
+from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable
+from pipelines.spark_internals.java_properties import java_properties
+from pipelines.spark_internals.python_workers import without_spark_archives
+
+pytestmark = pytest.mark.quick
+
+WRITTEN_FOR = {"pyspark": "4.1.4", "delta-spark": "4.4.0", "py4j": "0.10.9.9"}
+NO_END = np.full(1, 2**62, np.int64)
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the checks work on: a session, and a Delta table of two rows, written by one commit with number 7 of `app`."""
+
+    spark: SparkSession
+    path: str
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(self.spark, self.path)
+
+    @property
+    def snapshot(self) -> DeltaSnapshot:
+        return self.table.update()
+
+    def write(self) -> None:
+        rows = self.spark.range(2).coalesce(1).write.format("delta").mode("append")
+        numbered = rows.option("txnAppId", "app").option("txnVersion", 7).option("userMetadata", "a token")
+        numbered.save(self.path)
+
+    def value(self, column: Column) -> Any:
+        return self.spark.range(1).select(column.alias("value")).collect()[0]["value"]
+
+
+@pytest.fixture(scope="module")
+def ground(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    ground = Ground(spark, str(tmp_path_factory.mktemp("private") / "table"))
+    ground.write()
+    return ground
+
+
+CHECKS: dict[str, tuple[str, Callable[[Ground], None]]] = {}
+
+
+def check(name: str, uses: str) -> Callable[[Callable[[Ground], None]], None]:
+    """A check of one function of the folder, and what it uses that is not documented."""
+
+    def kept(function: Callable[[Ground], None]) -> None:
+        CHECKS[name] = (uses, function)
+
+    return kept
+
+
+@check("arrow.unweighed", "the settings maxRecordsPerBatch and maxBytesPerBatch of Arrow")
+def _(ground: Ground) -> None:
+    def sizes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+
+    ground.spark.conf.set(arrow.ROWS_OF_A_BATCH, 1)
+    with arrow.unweighed(ground.spark, 1):
+        rows = ground.spark.range(0, 150, 1, 1).mapInArrow(sizes, "rows long").collect()
+    assert [row.rows for row in rows] == [100, 50]
+
+
+@check("arrow.over_columns", "annotations, from which `arrow_udf` infers the kind of a function")
+def _(ground: Ground) -> None:
+    def doubled(numbers: Any) -> Any:
+        return pa.array([2 * number.as_py() for number in numbers])
+
+    assert ground.value(arrow.over_columns(doubled, "long", F.lit(21).cast("long"))) == 42
+
+
+@check("catalyst.hive_hash", "Catalyst's HiveHash")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.hive_hash(F.lit("ab"))) == 31 * 97 + 98
+
+
+@check("catalyst.string_hash", "Catalyst's Invoke on java.lang.String")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.string_hash(F.lit("ü"))) == 252
+
+
+@check("catalyst.is_ascii", "UTF8String.isFullAscii")
+def _(ground: Ground) -> None:
+    assert ground.value(F.array(catalyst.is_ascii(F.lit("u")), catalyst.is_ascii(F.lit("ü")))) == [True, False]
+
+
+@check("catalyst.runtime_literal", "Decimal.toLong, called by Invoke while a task runs")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.runtime_literal(2**63 - 1)) == 2**63 - 1
+
+
+@check("catalyst.number_of", "UTF8String.split, GenericArrayData and ArrayBasedMapData.toJavaMap")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.number_of(["a", "ü"], F.lit("ü"))) == 1
+
+
+@check("catalyst.search", "Catalyst's StaticInvoke and a long[] as Literal, filled by Platform.copyMemory")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.search(np.array([3, 5], np.int64), F.lit(5).cast("long"))) == 1
+
+
+@check("catalyst.number_at", "UnsafeArrayData.fromPrimitiveArray as Literal")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.number_at(np.array([3, 5], np.int64), F.lit(1))) == 5
+
+
+@check("catalyst.running_counter", "an object in a Literal, of which every task gets a copy of its own")
+def _(ground: Ground) -> None:
+    counter = catalyst.running_counter(np.array([10], np.int64), NO_END, F.lit(0), F.col("id"))
+    rows = ground.spark.range(0, 4, 1, 2).select(counter.alias("value")).collect()
+    assert [row.value for row in rows] == [10, 10, 10, 12]
+
+
+@check("catalyst.off_counter", "the JVM's message for an index outside an array")
+def _(ground: Ground) -> None:
+    beyond = catalyst.running_counter(np.array([10], np.int64), NO_END, F.lit(1), F.lit(1).cast("long"))
+    with pytest.raises(Exception, match="out of bounds") as failed:
+        ground.value(beyond)
+    assert catalyst.off_counter(failed.value) is not None
+
+
+@check("catalyst.occurrences", "commons-lang's StringUtils.countMatches")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.occurrences(F.lit("a,b,c"), ",")) == 2
+
+
+@check("catalyst.parts_between", "commons-lang's StringUtils.substringsBetween and Array.getLength")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.parts_between(F.lit("<a><b>"), "<", ">")) == 2
+
+
+@check("catalyst.after_last", "commons-lang's StringUtils, Guava's Strings and UTF8String.fromString")
+def _(ground: Ground) -> None:
+    assert ground.value(catalyst.after_last(F.lit(";k=a;k=b;"), "k=", ";")) == "b"
+
+
+@check("delta_log.DeltaTable.update", "DeltaLog.forTable and DeltaLog.update")
+def _(ground: Ground) -> None:
+    assert ground.table.update().version == 0
+
+
+@check("delta_log.DeltaTable.newest", "DeltaLog.unsafeVolatileSnapshot, history().getActiveCommitAtTime, getSnapshotAt")
+def _(ground: Ground) -> None:
+    assert ground.table.newest().version == 0
+    after = int(time.time() * 1_000) + 1_000
+    assert DeltaTable(ground.spark, ground.path, as_of_ms=after).newest().version == 0
+
+
+@check("delta_log.DeltaTable.commits_are_files", "DeltaLog.store and the classes of its log stores")
+def _(ground: Ground) -> None:
+    delta_log._log_stores.pop(ground.path.partition("/")[0], None)
+    assert ground.table.commits_are_files
+
+
+@check("delta_log.DeltaTable.first_commit_ms", "DeltaHistoryManager.getActiveCommitAtTime")
+def _(ground: Ground) -> None:
+    assert ground.table.first_commit_ms() == ground.snapshot.last_commit_written_ms
+
+
+@check("delta_log.DeltaTable.commits_since", "the actions in the files of Delta's log")
+def _(ground: Ground) -> None:
+    assert [(one.token, one.rows, one.operation) for one in ground.table.commits_since(-1)] == [("a token", 2, "WRITE")]
+
+
+@check("delta_log.DeltaTable.complete", "LogStore.listFrom")
+def _(ground: Ground) -> None:
+    ground.table.complete(0)
+
+
+@check("delta_log.DeltaTable.commit_numbered", "the action `txn` in the files of Delta's log")
+def _(ground: Ground) -> None:
+    found = ground.table.commit_numbered("app", 7, 0)
+    assert found is not None
+    assert found.token == "a token"
+
+
+@check("delta_log.DeltaTable.added_rows", "the statistics in the action `add`")
+def _(ground: Ground) -> None:
+    assert ground.table.added_rows(0, "id") == delta_log.AddedRows(2, 0, 1)
+
+
+@check("delta_log.DeltaTable.commit_id", "`txnId` in the action `commitInfo`")
+def _(ground: Ground) -> None:
+    assert ground.table.commit_id(0)
+
+
+@check("delta_log.DeltaTable.log_files", "the names of the files in Delta's log")
+def _(ground: Ground) -> None:
+    named = [name for name, _ in ground.table.log_files(ground.snapshot, 0)]
+    assert named == [f"{0:020d}.json", f"{0:020d}.crc"]
+
+
+@check("delta_log.DeltaSnapshot.version", "Snapshot.version")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.version == 0
+
+
+@check("delta_log.DeltaSnapshot.exists", "Snapshot.version, -1 where there is no commit")
+def _(ground: Ground) -> None:
+    assert not DeltaTable(ground.spark, f"{ground.path}-not-there").update().exists
+
+
+@check("delta_log.DeltaSnapshot.table_id", "Snapshot.metadata")
+def _(ground: Ground) -> None:
+    assert len(ground.snapshot.table_id) == 36
+
+
+@check("delta_log.DeltaSnapshot.identity", "LogSegment.lastCommitFileModificationTimestamp")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.identity[1:] == (0, ground.snapshot.last_commit_written_ms)
+
+
+@check("delta_log.DeltaSnapshot.last_commit_written_ms", "LogSegment.lastCommitFileModificationTimestamp")
+def _(ground: Ground) -> None:
+    written = Path(ground.path, "_delta_log", f"{0:020d}.json").stat().st_mtime
+    assert ground.snapshot.last_commit_written_ms == pytest.approx(written * 1_000, abs=1)
+
+
+@check("delta_log.DeltaSnapshot.checkpoint", "LogSegment.checkpointProvider")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.checkpoint() == (-1, [])
+
+
+@check("delta_log.DeltaSnapshot.read", "DeltaLog.createRelation and SparkSession.baseRelationToDataFrame")
+def _(ground: Ground) -> None:
+    assert sorted(row.id for row in ground.snapshot.read(ground.spark).collect()) == [0, 1]
+
+
+@check("delta_log.DeltaSnapshot.files", "Snapshot.allFiles")
+def _(ground: Ground) -> None:
+    assert {"path", "partitionValues", "size", "stats"} <= set(ground.snapshot.files(ground.spark).columns)
+
+
+@check("delta_log.DeltaSnapshot.listed_files", "`allFiles` of Snapshot.checksumOpt")
+def _(ground: Ground) -> None:
+    (listed,) = ground.snapshot.listed_files() or []
+    assert Path(ground.path, listed.name).stat().st_size == listed.size
+
+
+@check("delta_log.DeltaSnapshot.greatest", "`allFiles` of Snapshot.checksumOpt and the files' statistics")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.greatest("id") == 1
+
+
+@check("delta_log.DeltaSnapshot.file_count", "Snapshot.numOfFiles")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.file_count == 1
+
+
+@check("delta_log.DeltaSnapshot.is_empty", "`numFiles` of Snapshot.checksumOpt")
+def _(ground: Ground) -> None:
+    assert not ground.snapshot.is_empty
+
+
+@check("delta_log.DeltaSnapshot.number", "`setTransactions` of Snapshot.checksumOpt")
+def _(ground: Ground) -> None:
+    assert ground.snapshot._known_numbers == {"app": 7}
+    assert ground.snapshot.number("app") == 7
+
+
+@check("delta_log.DeltaSnapshot.table_property", "`configuration` of Snapshot.metadata")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.table_property("delta.none") is None
+
+
+@check("delta_log.DeltaSnapshot.replay", "Snapshot.transactions")
+def _(ground: Ground) -> None:
+    ground.snapshot.replay()
+
+
+@check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")
+def _(ground: Ground) -> None:
+    path, _ = files.hadoop_path(ground.spark, ground.path)
+    assert delta_log.log_store_class(ground.table.delta_log.store(), path) in delta_log.PUTS_A_FILE
+
+
+@check("delta_log.has_commit", "the names of the files in Delta's log")
+def _(ground: Ground) -> None:
+    assert [delta_log.has_commit(ground.spark, ground.path, number) for number in (0, 1)] == [True, False]
+
+
+@check("delta_log.is_delta_table", "io.delta.tables.DeltaTable.isDeltaTable")
+def _(ground: Ground) -> None:
+    assert delta_log.is_delta_table(ground.spark, ground.path)
+
+
+@check("delta_log.is_conflict", "Delta's exceptions, in Java and in Python")
+def _(ground: Ground) -> None:
+    java = jvm.jvm(ground.spark)
+    for name in (delta_log.JAVA_CONFLICT, *delta_log.FILE_EXISTS, "io.delta.storage.commit.CommitFailedException"):
+        java.org.apache.spark.util.Utils.classForName(name, True, False)
+    assert not delta_log.is_conflict(ValueError("another failure"))
+
+
+@check("files.hadoop_path", "SessionState.newHadoopConf")
+def _(ground: Ground) -> None:
+    path, file_system = files.hadoop_path(ground.spark, ground.path)
+    assert file_system.exists(path)
+
+
+@check("files.default_scheme", "SparkContext.hadoopConfiguration")
+def _(ground: Ground) -> None:
+    assert files.default_scheme(ground.spark) == "file"
+
+
+@check("files.read_text", "commons-io's IOUtils.toString")
+def _(ground: Ground) -> None:
+    assert "a token" in (files.read_text(ground.spark, f"{ground.path}/_delta_log/{0:020d}.json") or "")
+
+
+@check("files.copy_file", "Hadoop's FileUtil.copy")
+def _(ground: Ground) -> None:
+    Path(f"{ground.path}-source").write_text("ü")
+    files.copy_file(ground.spark, f"{ground.path}-source", f"{ground.path}-copy")
+    assert Path(f"{ground.path}-copy").read_text() == "ü"
+
+
+@check("files.length_of", "Hadoop's FileStatus")
+def _(ground: Ground) -> None:
+    log = f"{ground.path}/_delta_log/{0:020d}.json"
+    assert files.length_of(ground.spark, log) == Path(log).stat().st_size
+
+
+@check("files.sizes_and_times", "Hadoop's FileStatus")
+def _(ground: Ground) -> None:
+    log = f"{ground.path}/_delta_log/{0:020d}.json"
+    (found, none) = files.sizes_and_times(ground.spark, [f"file:{log}", f"file:{log}.none"])
+    assert found == (Path(log).stat().st_size, ground.snapshot.last_commit_written_ms)
+    assert none is None
+
+
+@check("files.locked_by_jvm", "the file lock of java.nio, which is POSIX's")
+def _(ground: Ground) -> None:
+    import fcntl
+
+    path = Path(f"{ground.path}-lock")
+    with (
+        files.locked_by_jvm(ground.spark, path, 1, lambda: None),
+        path.open("r+") as opened,
+        pytest.raises(OSError, match="unavailable"),
+    ):
+        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@check("java_properties.java_properties", "java.util.Properties as a map of py4j")
+def _(ground: Ground) -> None:
+    assert java_properties(ground.spark, "a: b") == {"a": "b"}
+
+
+@check("jvm.jvm", "SparkSession._jvm")
+def _(ground: Ground) -> None:
+    assert jvm.jvm(ground.spark).java.lang.Math.max(1, 2) == 2
+
+
+@check("jvm.remember_names", "`__getattr__` of py4j's JVMView, JavaPackage and JavaClass")
+def _(ground: Ground) -> None:
+    jvm.remember_names()
+    math = jvm.jvm(ground.spark).java.lang.Math
+    assert isinstance(math, JavaClass)
+    assert jvm.jvm(ground.spark).java.lang.Math is math
+
+
+@check("jvm.java_session", "SparkSession._jsparkSession")
+def _(ground: Ground) -> None:
+    assert jvm.java_session(ground.spark).version() == ground.spark.version
+
+
+def java_failure(ground: Ground) -> Exception:
+    with pytest.raises(Exception, match="ümlaut") as failed:
+        jvm.jvm(ground.spark).java.lang.Integer.parseInt("ümlaut")
+    return failed.value
+
+
+@check("jvm.java_causes", "`java_exception` of Py4JJavaError and `_origin` of PySpark's exceptions")
+def _(ground: Ground) -> None:
+    assert len(list(jvm.java_causes(java_failure(ground)))) == 1
+    with pytest.raises(Exception, match="nonsense") as converted:
+        ground.spark.sql("nonsense")
+    assert list(jvm.java_causes(converted.value))
+
+
+@check("jvm.is_java", "SparkContext._gateway and py4j's is_instance_of")
+def _(ground: Ground) -> None:
+    (cause,) = jvm.java_causes(java_failure(ground))
+    assert jvm.is_java(cause, "java.lang.IllegalArgumentException")
+
+
+@check("jvm.is_java_failure", "py4j's Py4JJavaError")
+def _(ground: Ground) -> None:
+    with pytest.raises(Exception, match="NoSuchElement") as failed:
+        jvm.jvm(ground.spark).java.util.ArrayList().iterator().next()
+    assert jvm.is_java_failure(failed.value)
+
+
+@check("jvm.innermost_text", "`java_exception` of Py4JJavaError and `_origin` of PySpark's exceptions")
+def _(ground: Ground) -> None:
+    assert jvm.innermost_text(java_failure(ground)) == 'For input string: "ümlaut"'
+
+
+@check("parser.reads_of_query", "Catalyst's parsePlan, the classes it makes, and the groups of ExpressionInfo")
+def _(ground: Ground) -> None:
+    query = "WITH w AS (SELECT * FROM a.b) SELECT upper(x), count(*) FROM w JOIN c USING (x) GROUP BY ALL LIMIT 1"
+    assert parser.reads_of_query(ground.spark, query).relations == {"a.b", "c"}
+    with pytest.raises(parser.DoesMore, match="reflect"):
+        parser.reads_of_query(ground.spark, "SELECT reflect('java.lang.System', 'exit', 1)")
+
+
+@check("parser.reads_of_expression", "Catalyst's parseExpression")
+def _(ground: Ground) -> None:
+    assert parser.reads_of_expression(ground.spark, "x IN (SELECT y FROM t)").relations == {"t"}
+
+
+@check("parser.is_too_deep", "the stack overflow of Catalyst's parser")
+def _(ground: Ground) -> None:
+    overflow = jvm.jvm(ground.spark).java.lang.StackOverflowError()
+    failure = ValueError()
+    failure._origin = overflow  # type: ignore[attr-defined]
+    assert parser.is_too_deep(failure)
+
+
+@check("process.process_of", "Spark's Utils.getProcessName")
+def _(ground: Ground) -> None:
+    if Path("/proc/self/stat").exists():
+        assert process.process_of(ground.spark)
+
+
+@check("process.is_gone", "the fields of /proc/PID/stat")
+def _(ground: Ground) -> None:
+    own = process.process_of(ground.spark)
+    assert own is None or not process.is_gone(own)
+
+
+@check("process.has_mapped", "/proc/PID/maps")
+def _(ground: Ground) -> None:
+    assert process.has_mapped(ground.spark, Path(ground.path)) in (False, None)
+
+
+@check("python_workers.without_spark_archives", "where Spark's archives lie on the path of a worker")
+def _(ground: Ground) -> None:
+    def archives(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import sys
+
+        for _ in batches:
+            found = [path for path in sys.path if path.endswith((".jar", ".zip"))]
+            yield pa.RecordBatch.from_pydict({"found": [" ".join(found)]})
+
+    (row,) = ground.spark.range(0, 1, 1, 1).mapInArrow(archives, "found string").collect()
+    assert without_spark_archives(row.found.split()) == row.found.split()
+
+
+@check("python_workers.acknowledging_at_once", "`worker` of pyspark.daemon, which it replaces")
+def _(ground: Ground) -> None:
+    def name(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import daemon
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"name": [daemon.worker.__name__]})
+
+    (row,) = ground.spark.range(0, 1, 1, 1).mapInArrow(name, "name string").collect()
+    assert row.name == "run_task_at_once"
+
+
+@check("sessions.cloned", "SparkSession.cloneSession in Java")
+def _(ground: Ground) -> None:
+    ground.spark.conf.set("spark.sql.session.timeZone", "UTC")
+    copy = sessions.cloned(ground.spark)
+    copy.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    assert ground.spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+@check("sessions.moved", "Dataset.ofRows and Dataset.logicalPlan")
+def _(ground: Ground) -> None:
+    moved = sessions.moved(ground.spark.range(2), sessions.cloned(ground.spark))
+    assert [row.id for row in moved.collect()] == [0, 1]
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_does_what_it_was_written_for(name: str, ground: Ground) -> None:
+    uses, function = CHECKS[name]
+    try:
+        function(ground)
+    except Exception as failure:
+        here = ", ".join(f"{package} {version(package)} ({known})" for package, known in WRITTEN_FOR.items())
+        pytest.fail(
+            f"pipelines/spark_internals/: {name} no longer does what it was written for. It uses {uses}. Installed, and in "
+            f"parentheses written for: {here}. It failed with {type(failure).__name__}: {failure}",
+            pytrace=False,
+        )
+
+
+def test_every_function_of_the_folder_has_a_check() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(spark_internals.__path__):
+        loaded = importlib.import_module(f"{spark_internals.__name__}.{module.name}")
+        functions = {
+            name
+            for name, one in vars(loaded).items()
+            if inspect.isfunction(one) and one.__module__ == loaded.__name__ and not name.startswith("_")
+        }
+        found |= {f"{module.name}.{name}" for name in functions}
+    for kind in (DeltaTable, DeltaSnapshot):
+        members = {name for name in vars(kind) if not name.startswith("_")}
+        found |= {f"delta_log.{kind.__name__}.{name}" for name in members}
+    assert found == set(CHECKS)
