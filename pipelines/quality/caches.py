@@ -1,4 +1,4 @@
-"""Caches: queue_bounds and progress, which make the log's head and its followers' places a look at a few rows."""
+"""Caches: queue_bounds and progress, from which a few rows say where the log ends and how far its followers have come."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
 AS_OF = Promise("as_of", "queue_bounds is as of one append, which the log has", "critical")
 ENDS = Promise("ends", "queue_bounds ends each queue where its messages end", "critical")
-BEGINS = Promise("begins", "queue_bounds begins no queue behind a message it has", "warning")
+BEGINS = Promise("begins", "queue_bounds begins no queue after a message it has", "warning")
 AHEAD = Promise("ahead", "no follower is ahead of the log", "critical")
 
 
@@ -111,7 +111,7 @@ def plan_followers(at: Snapshot) -> Plan:
 def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     """Put queue_bounds right by what all records of the log say; what they cannot say stays as it is.
 
-    They say nothing of queues without records. A queue that goes on behind its last record is left so where a broker was
+    They say nothing of queues without records. A queue that goes on after its last record is left so where a broker was
     imported: it may know of messages whose records were lost, and their offsets must not be given twice.
     """
     at.version(QUEUE_BOUNDS)
@@ -125,13 +125,13 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     log, clock = (LOG_TOPIC, LOG_BOUNDS_QUEUE), (LOG_TOPIC, LOG_CLOCK_QUEUE)
     if log not in told:
         return Plan()
-    mended: dict[Queue, tuple[int, int]] = {
-        queue: _mended(known.get(queue), told.get(queue), keeps_ends) for queue in known.keys() | told.keys()
+    corrected: dict[Queue, tuple[int, int]] = {
+        queue: _corrected(known.get(queue), told.get(queue), keeps_ends) for queue in known.keys() | told.keys()
     }
     first, end = told[log]
     known_end = known[log][1] if log in known else end
     segment_end = end - end % settings.segment_bytes + settings.segment_bytes
-    queues = {queue: bounds for queue, bounds in mended.items() if queue[0] != LOG_TOPIC}
+    queues = {queue: bounds for queue, bounds in corrected.items() if queue[0] != LOG_TOPIC}
     head = LogHead(
         append_seq=at.number(COMMITLOG),
         min_offset=min(known[log][0], first) if log in known else first,
@@ -143,10 +143,10 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     return Plan((bounds_write(at, replace(head, bounds_append_seq=head.append_seq)),))
 
 
-def _mended(known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool) -> tuple[int, int]:
+def _corrected(known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool) -> tuple[int, int]:
     """Bounds of one queue: as the records say where there are any.
 
-    >>> _mended((0, 9), None, False), _mended((0, 9), (2, 7), False), _mended((3, 9), (2, 7), True)
+    >>> _corrected((0, 9), None, False), _corrected((0, 9), (2, 7), False), _corrected((3, 9), (2, 7), True)
     ((0, 9), (0, 7), (2, 9))
     """
     if told is None:

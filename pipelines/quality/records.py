@@ -20,7 +20,7 @@ WHOLE = Promise("whole", "each record has all that a record has", "critical")
 IN_SEGMENT = Promise("in_segment", "each record lies in the segment its offset says", "critical")
 LENGTH = Promise("length", "each record's length is that of its parts", "critical")
 CRC = Promise("crc", "each body is the one its CRC was made of", "critical")
-FITS = Promise("fits", "no record straddles two segments, and 8 bytes stay free behind it", "critical")
+FITS = Promise("fits", "no record straddles two segments, and 8 bytes stay free after it", "critical")
 HOSTS = Promise("hosts", "each record's flag says which of its hosts are IPv6", "warning")
 
 FOLLOWS = Promise("follows", "each record starts where the one before ends", "critical")
@@ -32,7 +32,7 @@ GOES_ON = Promise("goes_on", "each queue goes on in a segment where it stopped b
 
 # What may be missing: rows of a producer's own have no due time and no lineage.
 OPTIONAL = ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
-# A queue's last entry before the scope is looked up by name for so many queues; for more, by a join alone.
+# A queue's last entry before the scope is looked up by name for at most this many queues; for more, by a join alone.
 QUEUES_NAMED = 200
 
 
@@ -142,7 +142,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                         "%s starts %d bytes %s the end of the record before, which is at byte %d",
                         record(),
                         F.abs(gap),
-                        F.when(gap > 0, "behind").otherwise("before"),
+                        F.when(gap > 0, "after").otherwise("before"),
                         "before.end",
                     ),
                 )
@@ -177,7 +177,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                 complaint(
                     F.col("append_seq") >= F.col("before.append_seq"),
                     F.format_string(
-                        "%s is of append %d, but lies behind a record of append %d",
+                        "%s is of append %d, but lies after a record of append %d",
                         record(),
                         "append_seq",
                         "before.append_seq",
@@ -209,7 +209,7 @@ def _batch() -> Column:
 
 
 def _first_complaint(log_start: int) -> Column:
-    """A segment's first record lies at its start, and behind another segment unless the log begins with it."""
+    """A segment's first record lies at its start, and after another segment unless the log begins with it."""
     segment = F.col("segment")
     return F.coalesce(
         complaint(
