@@ -18,6 +18,7 @@ main() {
     begin_fetching_jars
     install_packages
     [ "${1:-}" != dev ] || install_dev_packages
+    write_find_spark_home
     install_project
     end_fetching_jars
     if [ "${1:-}" = demo ]; then
@@ -89,7 +90,6 @@ install_packages() {
     make_environment .venv
     say "installing the pinned packages of requirements.txt (half a gigabyte, a minute or so)"
     install_pinned .venv requirements.txt
-    write_find_spark_home
     done_with packages "$wanted"
 }
 
@@ -140,7 +140,8 @@ pip_install() {
 }
 
 # Read by .venv/bin/spark-submit, spark-sql and pyspark. The one pip installs asks whatever python3 is on the PATH where
-# Spark is, and that one does not know.
+# Spark is, and that one does not know. The driver's JVM gets the archive of classes, as a command's does
+# (jobs/launch/session.py): here and not in a profile, because a JVM that is given a missing one starts more slowly.
 write_find_spark_home() {
     rm -f .venv/bin/find-spark-home # may be a link into uv's cache
     cat >.venv/bin/find-spark-home <<'SCRIPT'
@@ -148,6 +149,10 @@ write_find_spark_home() {
 bin=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export SPARK_HOME=$(cd "$bin"/../lib/python3.11/site-packages/pyspark && pwd)
 export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$bin/python}
+classes=${bin%/.venv/bin}/.setup/classes.jsa
+if [ -f "$classes" ]; then
+    export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:-} -XX:SharedArchiveFile=$classes -Xlog:disable -Xlog:all=error:stderr"
+fi
 SCRIPT
 }
 
