@@ -129,9 +129,12 @@ install_pinned() {
 # A file names all that its packages need, so none is asked what it needs: pyspark's source would be fetched for that, and again to
 # be built. The wheel built of it is unpacked at once, so it is not compressed before; and what uv keeps of both is over a gigabyte.
 uv_install() {
-    "$1/bin/uv" pip install --quiet --python "$1/bin/python" --require-hashes --no-deps --no-build-isolation \
-        --config-settings-package pyspark:--build-option=--compression=stored -r "$2" &&
+    uv_without_asking "$1" --require-hashes --config-settings-package pyspark:--build-option=--compression=stored -r "$2" &&
         { "$1/bin/uv" cache clean --quiet pyspark pyspark-client || true; }
+}
+
+uv_without_asking() {
+    "$1/bin/uv" pip install --quiet --python "$1/bin/python" --no-deps --no-build-isolation "${@:2}"
 }
 
 # What builds a package that comes as source (pyspark) is in requirements-setup.txt: nothing is fetched without a pinned hash.
@@ -161,7 +164,7 @@ install_project() {
     wanted=$(digest pyproject.toml)
     is_done project "$wanted" && [ -x .venv/bin/commitlake ] && return
     say "installing the commitlake command"
-    pip_install .venv --no-deps --editable . ||
+    uv_without_asking .venv --editable . >.setup/uv.log 2>&1 || pip_install .venv --no-deps --editable . ||
         stop "the commitlake command could not be installed, pip says above why"
     done_with project "$wanted"
 }
