@@ -413,8 +413,8 @@ def _(ground: Ground) -> None:
 
 @check("jvm.is_java_failure", "py4j's Py4JJavaError")
 def _(ground: Ground) -> None:
-    with pytest.raises(Exception, match="NoSuchElement") as failed:
-        jvm.jvm(ground.spark).java.util.ArrayList().iterator().next()
+    with pytest.raises(Exception, match="no.such.Name") as failed:
+        jvm.jvm(ground.spark).java.lang.Class.forName("no.such.Name")
     assert jvm.is_java_failure(failed.value)
 
 
