@@ -10,10 +10,10 @@ what every worker imports is imported before workers are forked, and excluded fr
 Spark sends the beginning of a task in small pieces. TCP holds the second back until the first is acknowledged, and a socket
 that has been used before waits 40 milliseconds to do so. So a worker acknowledges at once when a task begins.
 
-Spark's own `spark.python.unix.domain.socket.enabled` would do without TCP, and is not used. A task takes as long with it: 183 ms,
-not 184 (medians of 30 on two busy cores; 305 ms with it and without this module). Its daemon removes the socket's file only when a
-session is stopped, and commands end without that: each would leave a file in the temporary directory. Read from PySpark 4.1.4's
-`daemon`, whose `worker` and `manager` are not public.
+Spark's own `spark.python.unix.domain.socket.enabled` would do without TCP, and is not used. A task takes as long with
+it: 183 ms, not 184 (medians of 30 on two busy cores; 305 ms with it and without this module). Its daemon removes the
+socket's file only when a session is stopped, and commands end without that: each would leave a file in the temporary
+directory. Read from PySpark 4.1.4's `daemon`, whose `worker` and `manager` are not public.
 """
 
 import gc

@@ -413,7 +413,7 @@ def _(ground: Ground) -> None:
 
 @check("jvm.is_java_failure", "py4j's Py4JJavaError")
 def _(ground: Ground) -> None:
-    with pytest.raises(Exception, match="no.such.Name") as failed:
+    with pytest.raises(Exception, match=r"no\.such\.Name") as failed:
         jvm.jvm(ground.spark).java.lang.Class.forName("no.such.Name")
     assert jvm.is_java_failure(failed.value)
 
