@@ -144,7 +144,7 @@ pip_install() {
 
 # Read by .venv/bin/spark-submit, spark-sql and pyspark. The one pip installs asks whatever python3 is on the PATH where
 # Spark is, and that one does not know. The driver's JVM gets the archive of classes, as a command's does
-# (jobs/launch/session.py): here and not in a profile, because a JVM that is given a missing one starts more slowly.
+# (jobs/launch/session.py), which halves the time its first classes take. Here and not in a profile: those have no absolute paths.
 write_find_spark_home() {
     rm -f .venv/bin/find-spark-home # may be a link into uv's cache
     cat >.venv/bin/find-spark-home <<'SCRIPT'
