@@ -1,6 +1,7 @@
 """Claims: what has been taken of which row, and where in the log it is looked for."""
 
 from itertools import pairwise
+from random import Random
 
 import numpy as np
 import pytest
@@ -42,3 +43,21 @@ def test_joined_spans_hold_what_each_of_them_held(named: int) -> None:
     assert len(joined) == min(named, 9)
     assert all(any(a <= first and last <= b for a, b in joined) for first, last in spans)
     assert all(before[1] < after[0] for before, after in pairwise(joined))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("count", "named"), [(count, named) for count in range(2, 7) for named in range(1, count)]
+)
+def test_the_spans_nearest_to_each_other_are_joined(count: int, named: int) -> None:
+    random = Random(count)
+    spans, start = [], 0
+    for gap in random.sample(range(1, 1_000), count):
+        spans.append((start + gap, start + gap + random.randrange(1_000)))
+        start = spans[-1][1]
+    expected = [*spans]
+    while len(expected) > named:
+        gaps = [after[0] - before[1] for before, after in pairwise(expected)]
+        n = gaps.index(min(gaps))
+        expected[n : n + 2] = [(expected[n][0], expected[n + 1][1])]
+    assert joined_spans(random.sample(spans, count), named) == expected
