@@ -1,5 +1,7 @@
 """What the documents say is what is there."""
 
+import doctest
+import importlib
 import re
 import shlex
 import subprocess
@@ -54,6 +56,20 @@ def test_links_between_documents_lead_somewhere() -> None:
     for page in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def modules_with_examples() -> list[str]:
+    paths = [path for folder in ("jobs", "pipelines", "schemas") for path in (PROJECT / folder).rglob("*.py")]
+    with_examples = [path for path in sorted(paths) if ">>> " in path.read_text(encoding="utf-8")]
+    return [".".join(path.relative_to(PROJECT).with_suffix("").parts) for path in with_examples]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("module", modules_with_examples())
+def test_the_examples_of_docstrings_are_true(module: str) -> None:
+    ran = doctest.testmod(importlib.import_module(module))
+    assert ran.attempted > 0
+    assert ran.failed == 0
 
 
 def documents() -> list[Path]:
