@@ -1,12 +1,21 @@
-"""A cut of rows that had been dispatched, killed before what is derived from them is written again."""
+"""Cuts: what an append that is not as planned holds, and nothing else, is kept and taken off the log."""
 
 from collections.abc import Callable
 from unittest import mock
+
+import pytest
 
 import jobs.validate
 import pipelines.store.commit as committing
 import pipelines.store.head
 from pipelines.produce import put
+from pipelines.store.commit import commit
+from pipelines.store.cut import cut_damaged_append, is_append_only, plan_cut, plan_set_aside
+from pipelines.store.plan import Plan, Planned
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import COMMITLOG, CUT_ROWS, CUTS
+from tests.dispatch.log_rows import log_rows
 from tests.life import B, Life
 from tests.store.test_planned import has_every_row_twice
 
@@ -29,3 +38,40 @@ def test_a_cut_whose_rebuild_was_killed(life: Callable[..., Life]) -> None:
         "consume", B + 5, "--group", "g", "--topic", "T", "--listener", LISTENERS + "ok", "--filter", "a"
     )
     assert done.result["consumed"] == 2, done.result
+
+
+def append(store: Store, *offsets: int, planned: Planned) -> None:
+    """An append of these rows, whose writer was killed before it compared them with its plan."""
+
+    def plan(at: Snapshot) -> Plan:
+        number = at.number(COMMITLOG) + 1
+        rows = log_rows(store.spark, *[{"physical_offset": n, "append_seq": number} for n in offsets])
+        return Plan((at.append(COMMITLOG, rows, planned=planned),))
+
+    with mock.patch.object(committing, "expect_as_planned"):
+        commit(store, plan)
+
+
+def test_an_append_is_cut_off_whatever_it_has_lost(store: Store) -> None:
+    append(store, 0, 100, planned=Planned(2, 0, 100, 200))
+    versions = [store.snapshot().version(table) for table in (COMMITLOG, CUT_ROWS, CUTS)]
+    assert cut_damaged_append(store) is None
+    assert (plan_set_aside(store.snapshot()), plan_cut(store.snapshot())) == (Plan(), Plan())
+    assert [store.snapshot().version(table) for table in (COMMITLOG, CUT_ROWS, CUTS)] == versions
+
+    append(store, 300, 400, planned=Planned(3, 200, 400, 500))  # its first row
+    fails = mock.patch("pipelines.store.cut.plan_cut", side_effect=RuntimeError("no room left"))
+    with fails, pytest.raises(RuntimeError):
+        cut_damaged_append(store)
+    assert is_append_only(store.snapshot())
+    assert cut_damaged_append(store) is not None
+    append(store, planned=Planned(2, 200, 300, 400))  # all
+    assert cut_damaged_append(store) is not None
+
+    at = store.snapshot()
+    assert is_append_only(at)
+    assert at.number(COMMITLOG) == 4
+    assert {(row.append_seq, row.physical_offset) for row in store.commitlog.collect()} == {(0, 0), (0, 100)}
+    assert sorted(map(tuple, store.cuts.collect())) == [(2, 300), (4, 200)]
+    kept = store.cut_rows.select("cut_seq", "append_seq", "physical_offset").orderBy("physical_offset")
+    assert [tuple(row) for row in kept.collect()] == [(2, 1, 300), (2, 1, 400)]
