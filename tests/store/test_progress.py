@@ -20,6 +20,9 @@ from pipelines.store.progress import (
     covered,
     expect_intact,
     followed_by,
+    followed_rows,
+    plan_void,
+    progress_rows,
     seen_by,
     seen_write,
 )
@@ -188,6 +191,8 @@ def test_clocks_that_an_earlier_version_kept_as_rows_are_read_as_before_and_upgr
     found = {row.follower: (row.append_seq, row.clock_ms) for row in store.progress.collect()}
     of_tables = {table.name: (1, None) for table in DERIVED}
     assert found == {**of_tables, "deliver": (0, 9_000), "check_transactions": (0, 7_000)}
+    # All are proven by the newest log: Delta cleans up the commit that proved them before.
+    assert {row.log_version for row in store.progress.collect()} == {store.snapshot().version(COMMITLOG)}
     assert seen_of_both(store) == [Seen(0, 9_000), Seen(0, 7_000)]
 
 
@@ -224,24 +229,37 @@ def seen_of_both(store: Store) -> list[Seen]:
     return [seen_by(at, job) for job in ("deliver", "check_transactions")]
 
 
-def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(store: Store) -> None:
+def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(store, MESSAGE)
+    earlier = store.snapshot()
+    assert earlier.number(COMMITLOG) == 0
     append(store, MESSAGE)
     dispatch(store)
     delete(store, PROGRESS)
     old = store.spark.createDataFrame(
-        [("consume_queue", 0), ("deliver", 0)], "follower string, append_seq long"
+        [("consume_queue", 1), ("deliver", 1), ("parked", 2)], "follower string, append_seq long"
     )
     old.write.format("delta").save(store.path(PROGRESS))
     for checksum in Path(store.path(PROGRESS)).rglob("*.crc"):
         checksum.unlink()  # then Delta is asked for the rows
-    at = store.snapshot()
-    assert [covered(at, table) for table in (CONSUME_QUEUE, MESSAGE_INDEX, PARKED)] == [0, 0, -1]
-    assert seen_by(at, "deliver") == NOTHING_SEEN
+    # Rows, or a row of progress, of appends that the log does not have.
+    assert followed_by(earlier, CONSUME_QUEUE) == Followed(-1, False, is_void=True)
+    for is_known in (True, False):  # the greatest append of a table, by the statistics of its files
+        at = Store(store.spark, store.uri).snapshot()
+        if not is_known:
+            monkeypatch.setattr(Snapshot, "greatest_by_statistics", lambda *_: None)
+        assert [followed_by(at, table) for table in (CONSUME_QUEUE, MESSAGE_INDEX, PARKED, CLAIMS)] == [
+            Followed(1, True), Followed(1, True), Followed(-1, True, is_void=True), Followed(-1, True),
+        ]  # fmt: skip
+        assert seen_by(at, "deliver") == NOTHING_SEEN
+    monkeypatch.undo()
     append(store, MESSAGE)
     assert dispatch(store)["consume_queue"] == 1
-    assert offsets(store, CONSUME_QUEUE) == [0, 100]
+    assert offsets(store, CONSUME_QUEUE) == [0, 100, 200]
     assert store.progress.columns == PROGRESS.names
-    assert [covered(store.snapshot(), table) for table in DERIVED] == [1, 1, 1, 1]
+    assert [covered(store.snapshot(), table) for table in DERIVED] == [2, 2, 2, 2]
 
 
 def test_progress_newer_than_the_pinned_log_covers_that_log(store: Store) -> None:
@@ -252,7 +270,27 @@ def test_progress_newer_than_the_pinned_log_covers_that_log(store: Store) -> Non
     append(store, MESSAGE)
     dispatch(store)
     assert covered(at, CONSUME_QUEUE) == 0
+    assert [row.append_seq for row in followed_rows(at, CONSUME_QUEUE).collect()] == [0]
     assert at.number(COMMITLOG) == 0
+
+
+def test_progress_that_another_writer_has_brought_further_is_left_to_it(store: Store) -> None:
+    append(store, MESSAGE)
+    see(store, Seen(0, 9_000))
+    at = store.snapshot()
+    late = seen_write(at, "deliver", Seen(0, 8_000))
+    dispatch(store)
+    commit(store, lambda _: Plan((late,)), attempts=1)
+    at = store.snapshot()
+    assert (seen_by(at, "deliver"), covered(at, CLAIMS)) == (Seen(0, 9_000), 0)
+    commit(store, lambda at: plan_void(at, [CONSUME_QUEUE]))
+    at = store.snapshot()
+    assert [followed_by(at, table).is_void for table in DERIVED] == [
+        table is CONSUME_QUEUE for table in DERIVED
+    ]
+    assert covered(at, CONSUME_QUEUE) == -1
+    assert followed_rows(at, CONSUME_QUEUE).isEmpty()
+    assert {row.follower for row in progress_rows(at)} == {"deliver", *(table.name for table in DERIVED)}
 
 
 # Through the commands.
