@@ -4,18 +4,21 @@ import pytest
 
 from pipelines.consume.offsets import (
     Offset,
+    Queue,
     Reached,
     plan_commit,
+    plan_import_offsets,
     plan_in_flight,
     plan_reset,
     read_in_flight,
     read_offsets,
 )
 from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from tests.life import B
 
-FIRST, SECOND = ("T", 0), ("T", 1)
+FIRST, SECOND, OTHER = ("T", 0), ("T", 1), ("U", 0)
 
 
 @pytest.mark.quick
@@ -64,3 +67,52 @@ def test_a_reset_lets_go_what_waits_in_its_queues_and_in_no_other(store: Store) 
     # The run that read it before does not move it.
     late = commit(store, lambda at: plan_commit(at, "g", "", [Reached(FIRST, 9)], B)).result
     assert (late["reset"], read_offsets(store.snapshot(), "g")[FIRST]) == ([FIRST], Offset(0, 1))
+
+
+def test_what_is_recorded_of_a_queue_leaves_all_others_as_they_are(store: Store) -> None:
+    def record(group: str, client: str, *reached: Reached) -> Plan:
+        return commit(store, lambda at: plan_commit(at, group, client, reached, B)).plan
+
+    def recorded(group: str, client: str = "") -> dict[Queue, Offset]:
+        return read_offsets(store.snapshot(), group, client)
+
+    record("g", "", *[Reached(queue, 4) for queue in (FIRST, SECOND, OTHER)])
+    record("g", "client", Reached(FIRST, 2))
+    record("h", "", Reached(FIRST, 3))
+    record("g", "", Reached(FIRST, 6, was=4))
+    assert recorded("g") == {FIRST: Offset(6), SECOND: Offset(4), OTHER: Offset(4)}
+    assert (recorded("g", "client"), recorded("h")) == ({FIRST: Offset(2)}, {FIRST: Offset(3)})
+
+    for target in (1, 0):
+        commit(store, lambda at, target=target: plan_reset(at, "g", {FIRST: target, ("U", 1): 5}, B))
+    assert recorded("g") == {FIRST: Offset(0, 2), SECOND: Offset(4), OTHER: Offset(4), ("U", 1): Offset(5, 2)}
+    late = record("g", "", Reached(FIRST, 7), Reached(SECOND, 7, was=3, is_alone=True), Reached(OTHER, 3))
+    assert late == Plan((), {"reset": [FIRST], "taken": [SECOND], "recorded": {OTHER: 4}})
+
+    of_broker = {FIRST: 9, SECOND: 9, OTHER: 3, ("V", 0): 5}
+    for _ in range(2):
+        last = commit(store, lambda at: plan_import_offsets(at, "g", of_broker, B)).plan
+    assert last == Plan()
+    assert recorded("g") == {
+        FIRST: Offset(0, 2), SECOND: Offset(9), OTHER: Offset(4), ("U", 1): Offset(5, 2), ("V", 0): Offset(5),
+    }  # fmt: skip
+    assert recorded("g", "client") == {FIRST: Offset(2)}
+
+
+def test_where_a_queue_waits_is_changed_by_the_run_that_reads_it(store: Store) -> None:
+    come = [Reached(queue, 4) for queue in (FIRST, SECOND, OTHER)]
+    waits = dict.fromkeys((FIRST, SECOND, OTHER), (4, 1, B))
+    commit(store, lambda at: plan_commit(at, "g", "", come, B))
+    for group in ("g", "h"):
+        commit(store, lambda at, group=group: plan_in_flight(at, group, waits, come))
+    assert plan_in_flight(store.snapshot(), "g", waits, come) == Plan()
+    commit(store, lambda at: plan_reset(at, "g", {FIRST: 0}, B))
+    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: (0, 1, B)}, [Reached(FIRST, 0, generation=1)]))
+
+    by_others = [Reached(FIRST, 6), Reached(SECOND, 6, was=5, is_alone=True)]
+    changes = dict.fromkeys([FIRST, SECOND])
+    assert plan_in_flight(store.snapshot(), "g", changes, by_others) == Plan()
+    own = [Reached(FIRST, 6, generation=1), Reached(SECOND, 6, was=4, is_alone=True)]
+    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: None, SECOND: (5, 2, B)}, own))
+    assert read_in_flight(store.snapshot(), "g") == {SECOND: (5, 2, B), OTHER: (4, 1, B)}
+    assert read_in_flight(store.snapshot(), "h") == waits
