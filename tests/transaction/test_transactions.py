@@ -2,12 +2,16 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs import check_transactions, end_transactions
 from pipelines.store.progress import seen_by
+from pipelines.transaction.check import plan_check
+from pipelines.transaction.end import plan_end
 from schemas import PROGRESS
 from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
@@ -22,6 +26,8 @@ from pipelines.transaction import TransactionState
 def by_body(message):
     if message.body == b"raises":
         raise ValueError("no idea")
+    if (message.topic, message.queue_id) != ("T", 3):
+        return None  # a producer gets its half as it has sent it
     return {b"commit": TransactionState.COMMIT, b"rollback": TransactionState.ROLLBACK}.get(message.body)
 
 def unknown(message):
@@ -178,6 +184,34 @@ def test_ends_that_do_not_fit_their_half_are_refused(life: Callable[..., Life]) 
     assert len(store.rows()) == len(rows)
 
 
+def test_of_the_ends_of_one_half_the_first_counts_however_few_fit_an_append(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life(storeHost="[2001:db8::1]:10911")
+    store.put(B, half("u1"), half("u2"), half("u3"))
+    u1, u2, u3 = ({"producer_group": "pg", "physical_offset": row.physical_offset} for row in store.rows())
+    ends = store.input(
+        {**u1, "state": "ROLLBACK", "producer_group": "another"},
+        {**u1, "state": "COMMIT"},
+        {**u2, "state": "ROLLBACK"},
+        {**u1, "state": "ROLLBACK"},
+        {**u2, "state": "ROLLBACK"},
+        {**u3, "state": "COMMIT"},
+    )
+    monkeypatch.setattr(end_transactions, "plan_end", partial(plan_end, limit=2))
+    result = store.job("end_transactions", B + 1_000, "--input", ends).result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (2, 1, 2)
+    assert [(row.append_seq, *lineage(row)) for row in store.rows()[3:]] == [
+        (1, u1["physical_offset"], "commit", "settle"),
+        (1, u1["physical_offset"], "commit", "mark"),
+        (1, u2["physical_offset"], "rollback", "settle"),
+        (2, u3["physical_offset"], "commit", "settle"),
+        (2, u3["physical_offset"], "commit", "mark"),
+    ]
+    assert {row.sys_flag for row in store.rows() if row.topic == OP} == {0x10 | 0x20}  # addresses of 16 bytes
+    store.expect_promises()
+
+
 def test_a_state_that_is_none_is_refused(life: Callable[..., Life]) -> None:
     store = life()
     bad = store.input({"producer_group": "pg", "physical_offset": 0, "state": "MAYBE"})
@@ -283,27 +317,64 @@ def test_vector_37_a_half_born_in_the_future_is_asked_at_once(
 def test_a_scheduler_that_runs_often_asks_once_an_interval(life: Callable[..., Life], answers: None) -> None:
     store = life()
     immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "40"}}
-    store.put(B, half("h", born_timestamp=B), half("immune", born_timestamp=B, **immune))
-    assert [checked(store, B + seconds * 1_000) for seconds in (6, 10, 15, 39)] == [0, 1, 0, 0]
+    store.put(
+        B,
+        half("h", born_timestamp=B),
+        half("immune", born_timestamp=B, **immune),
+        half("later", born_timestamp=B + 5_000),
+    )
+    assert [checked(store, B + seconds * 1_000) for seconds in (6, 10, 15, 39)] == [0, 1, 1, 0]
     # Due at the clock of a run that wrote something: older than its limit only after it.
     assert checked(store, B + 40_000) == 1
-    assert times_asked(store, "h", "immune") == [2, 0]
+    assert times_asked(store, "h", "immune", "later") == [2, 0, 1]
     assert checked(store, B + 40_001) == 1
     # Each interval counts from its own copy.
-    assert [checked(store, B + 70_000), checked(store, B + 70_001)] == [1, 1]
-    assert times_asked(store, "h", "immune") == [3, 2]
+    assert [checked(store, B + seconds) for seconds in (45_000, 70_000, 70_001, 75_000)] == [1, 1, 1, 1]
+    assert times_asked(store, "h", "immune", "later") == [3, 2, 3]
     store.expect_promises()
 
 
 def test_the_interval_is_a_setting_and_comes_before_giving_up(
     life: Callable[..., Life], answers: None
 ) -> None:
-    store = life(transactionCheckInterval="1000", transactionCheckMax="2")
-    store.put(B, half("h", born_timestamp=B))
+    store = life(transactionCheckInterval="1000", transactionCheckMax="2", fileReservedTime="1")
+    aged = B + 6_001 - 3_600_000
+    store.put(
+        B,
+        half("h", born_timestamp=B),
+        half("aged", born_timestamp=aged),
+        half("older", born_timestamp=aged - 1),
+    )
     clocks = (6_001, 7_000, 7_001, 8_000)
-    assert [checked(store, B + clock) for clock in clocks] == [1, 0, 1, 0]
+    assert [checked(store, B + clock) for clock in clocks] == [2, 0, 1, 0]
     result = store.job("check_transactions", B + 8_001, "--checker", "answers_of_a_test:unknown").result
     assert (result["checked"], result["discarded"]) == (0, 1)
+    assert [[row.purpose for row in store.by_key(key)[1:]] for key in ("h", "aged", "older")] == [
+        ["check", "check", "discard"], ["check", "discard"], ["discard"],
+    ]  # fmt: skip
+
+
+def test_more_halves_than_an_append_holds_are_all_asked_about(
+    life: Callable[..., Life], answers: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life()
+    keys = [f"h{n}" for n in range(3)]
+    store.put(B, *[half(key, born_timestamp=B) for key in keys])
+    monkeypatch.setattr(check_transactions, "plan_check", partial(plan_check, limit=2))
+    assert checked(store, B + 7_000) == 3
+    assert [row.append_seq for row in store.rows()[3:]] == [1, 1, 2]
+    assert [checked(store, B + 36_999), checked(store, B + 37_000)] == [0, 3]
+    assert times_asked(store, *keys) == [2, 2, 2]
+
+
+def test_a_clock_that_goes_back_finds_the_halves_born_in_its_future(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    store.put(B, half("now", born_timestamp=B), half("future", born_timestamp=B + 50_000))
+    assert checked(store, B + 50_000) == 1
+    assert checked(store, B + 10_000) == 1
+    assert times_asked(store, "now", "future") == [1, 1]
 
 
 def test_a_half_is_asked_about_when_it_is_older_than_its_limit(
@@ -363,7 +434,9 @@ def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life],
 
 
 @pytest.mark.slow
-def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life: Callable[..., Life]) -> None:
+def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(
+    life: Callable[..., Life], answers: None
+) -> None:
     store = life()
     due = {"topic": HALF, "append_id": "import:0-9", "due_ms": B}
     rows = store.append(
@@ -376,6 +449,7 @@ def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(life:
         {"topic": OP, "append_id": "import:0-9", "body": b"1,3,", "body_crc": 0, "properties": raw(TAGS="d")}
     )
     store.write_floors(half=2)
+    assert checked(store, B + 500) == 2
     # 0 and 1 lie below the floor, whatever the mark says of 1; 3 is listed.
     assert {row.unique_key for row in store.store.half_messages.collect()} == {"h2", "h4"}
     ends = [
