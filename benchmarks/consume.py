@@ -1,6 +1,6 @@
 """consume: how fast messages reach a listener, and how much time a filter saves.
 
-    .venv/bin/python benchmarks/consume.py [--messages 2000000]
+    .venv/bin/python benchmarks/consume.py [--messages 2000000] [--rounds 7]
 
 Messages of 300 bytes in 20 topics of 8 queues. A group reads one topic: all of it, the hundredth with a tag, and what a
 SQL92 expression selects; compared with a plain scan of the same columns. All warm, in one session.
@@ -22,7 +22,6 @@ from benchmarks.dispatch import QUEUES, append  # noqa: E402
 from benchmarks.import_store import timed  # noqa: E402
 
 NOW = 1_800_000_000_000
-ROUNDS = 7
 LISTENERS = {
     "accept": "a batch listener that does nothing",
     "read": "a listener that reads each message's body and keys",
@@ -34,6 +33,7 @@ EXPRESSION = "KEYS IS NOT NULL AND TAGS IN ('tag-1', 'tag-2', 'tag-3') OR amount
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--messages", type=int, default=2_000_000)
+    options.add_argument("--rounds", type=int, default=7)
     asked = options.parse_args()
 
     from jobs.consume import consume_as
@@ -102,7 +102,7 @@ def main() -> None:
         ]
         turns = [
             (listener, expression, consume(expression, listener, batch_size, consumed))
-            for _ in range(ROUNDS)
+            for _ in range(asked.rounds)
             for listener, batch_size in (("accept", 32), ("read", 1))
             for expression, consumed in (("*", in_topic), ("tag-7", tagged))
         ]
@@ -117,7 +117,7 @@ def main() -> None:
             every, some = (statistics.median(seconds[listener, expression]) for expression in EXPRESSIONS)
             print(
                 f"  {what}: all {every:.2f} s, {in_topic / every:,.0f} messages/s; with the tag {some:.2f} s, "
-                f"{every / some:.1f} times as fast (medians of {ROUNDS} rounds)",
+                f"{every / some:.1f} times as fast (medians of {asked.rounds} rounds)",
                 flush=True,
             )
         plain = store.commitlog.where("topic = 'topic-00'").select(
@@ -125,14 +125,14 @@ def main() -> None:
         )
         selection = Selection(Subscription("g", "topic-00", "SQL92", EXPRESSION), "%RETRY%g")
         scans, filtered = [], []
-        for number in range(2 + ROUNDS):
+        for number in range(2 + asked.rounds):
             scan = line("plain scan of the columns SQL92 needs", lambda: _unwritten(plain))
             sql = line("SQL92 over them", lambda: _unwritten(plain.where(selection.of_row())))
             if number >= 2:  # the JVM has compiled both by then
                 scans.append(scan)
                 filtered.append(sql)
         ratio = statistics.median(filtered) / statistics.median(scans)
-        print(f"  SQL92 takes {ratio:.2f} times the plain scan (medians of {ROUNDS} rounds)")
+        print(f"  SQL92 takes {ratio:.2f} times the plain scan (medians of {asked.rounds} rounds)")
         line("SQL92, to the listener", of_sql92)
     shutil.rmtree(listeners)
 

@@ -61,7 +61,7 @@ def parked_store(spark: SparkSession, work: Path, name: str, count: int, spread_
 
 def ticks(spark: SparkSession, work: Path, count: int) -> None:
     figures = {}
-    for name, parked in (("few", 10_000), ("many", count)):
+    for name, parked in (("few", min(10_000, count // 2)), ("many", count)):
         store = parked_store(spark, work, name, parked)
         deliver_due(run_at(store, NOW))  # warm
         idle = [timed(lambda store=store: deliver_due(run_at(store, NOW + 1)))[0] for _ in range(5)]

@@ -1,6 +1,6 @@
 """How fast the log becomes consume queues and a key index, and how few files a reader opens afterwards.
 
-    .venv/bin/python benchmarks/dispatch.py [--messages 2000000] [--dispatches 100]
+    .venv/bin/python benchmarks/dispatch.py [--messages 2000000] [--rounds 7] [--dispatches 100]
 
 Messages of 300 bytes with UNIQ_KEY, TAGS and KEYS in 20 topics of 8 queues, evenly, and again with 90 % in one queue. Each
 figure is compared with a naive dispatch (two scans with regular expressions, rows unsorted), and with a plain Delta copy of
@@ -25,7 +25,6 @@ TOPICS, QUEUES, BODY_BYTES = 20, 8, 300
 # Records lie this far apart: 300 bytes of body, about 110 of properties, 100 of the rest.
 RECORD_BYTES = 512
 APPENDS = 8
-ROUNDS = 7
 
 
 def log_rows(spark: Any, first: int, end: int, append_seq: int, is_hot: bool, segment_bytes: int) -> Any:
@@ -116,7 +115,7 @@ def write_naively(log: Any, directory: str) -> None:
         rows.write.format("delta").mode("overwrite").save(f"{directory}/{name}")
 
 
-def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
+def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool, rounds: int) -> None:
     from pyspark.sql import DataFrame
 
     from pipelines.dispatch.entries import consume_queue_entries, message_index_entries
@@ -165,7 +164,7 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
     store, dispatch = dispatched(f"first_{is_hot}")
     line("dispatch, the first here", dispatch)
     turns: dict[str, list[float]] = {}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for what, start in (
             ("dispatch", dispatched("again")[1]),
             ("naive dispatch", lambda: write_naively(store.commitlog, f"{work}/naive")),
@@ -174,7 +173,7 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool) -> None:
             turns.setdefault(what, []).append(line(what, start))
     warm, naive, plain = (statistics.median(seconds) for seconds in turns.values())
     print(
-        f"  medians of {ROUNDS} rounds: dispatch {messages / warm:,.0f} messages/s, the naive one "
+        f"  medians of {rounds} rounds: dispatch {messages / warm:,.0f} messages/s, the naive one "
         f"{messages / naive:,.0f}, the copy {messages / plain:,.0f}: {naive / warm:.2f} of the naive one's speed and "
         f"{plain / warm:.2f} of the copy's; where its time goes, stage by stage, warm:"
     )
@@ -239,6 +238,7 @@ def files_opened(rows: Any) -> int:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--messages", type=int, default=2_000_000)
+    options.add_argument("--rounds", type=int, default=7)
     options.add_argument("--dispatches", type=int, default=100)
     asked = options.parse_args()
     from jobs.launch.session import session
@@ -248,7 +248,7 @@ def main() -> None:
     spark = session("dispatch benchmark")
     with tempfile.TemporaryDirectory() as work:
         for is_hot in (False, True):
-            bench_speed(spark, Path(work), asked.messages, is_hot)
+            bench_speed(spark, Path(work), asked.messages, is_hot, asked.rounds)
         if asked.dispatches:
             bench_files(make_store(Store(spark, f"{work}/small")), asked.dispatches)
     print(

@@ -1,6 +1,6 @@
 """put_messages against a plain Delta append of the same finished columns.
 
-    python benchmarks/put_messages.py [--messages 2000000] [--rounds 5] | --small
+    python benchmarks/put_messages.py [--messages 2000000] [--rounds 5] [--warm-ups 12] | --small
 
 Messages of 300 bytes from Parquet, over 20 topics × 8 queues, then with 90 % of them in one queue. Plain is what a user
 would do without a message store: read the finished columns from Parquet and append them to a Delta table partitioned alike,
@@ -77,13 +77,13 @@ def plain_append(spark: SparkSession, finished: Path, table: Path, zstd_level: s
     return time.monotonic() - started
 
 
-def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int) -> None:
+def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int, warm_ups: int) -> None:
     source, finished = work / "input", work / "finished"
     for directory in (source, finished):
         shutil.rmtree(directory, ignore_errors=True)
     messages(spark, count, hot).write.parquet(str(source))
     store = new_store(spark, work / "store")
-    for number in range(WARM_UPS):
+    for number in range(warm_ups):
         put(spark, store, source, f"warm-up-{number}")
     log = store.read(COMMITLOG)
     log = log.where(F.col("append_seq") == 0)
@@ -97,7 +97,7 @@ def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int)
     spark.sql(
         f"CREATE TABLE delta.`{plain}` ({columns}) USING delta PARTITIONED BY (segment) TBLPROPERTIES ({settings})"
     )
-    for _ in range(WARM_UPS):
+    for _ in range(warm_ups):
         plain_append(spark, finished, plain, "3")
     puts, plains, tuned = [], [], []
     for number in range(rounds):
@@ -146,6 +146,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, default=2_000_000)
     arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--warm-ups", type=int, default=WARM_UPS, help="at least 1")
     arguments.add_argument("--small", action="store_true", help="only the small appends: half an hour")
     options = arguments.parse_args()
     spark = session("benchmark")
@@ -154,7 +155,7 @@ def main() -> None:
             small_appends(spark, Path(directory))
         else:
             for hot in (False, True):
-                compare(spark, Path(directory), options.messages, hot, options.rounds)
+                compare(spark, Path(directory), options.messages, hot, options.rounds, options.warm_ups)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"driver's Python at most {peak:,.0f} MiB")
     print(

@@ -36,8 +36,11 @@ class Cluster:
     master: str
     folders: list[Path]
 
-    def submit(self, job: str, *arguments: object) -> JobRun:
-        """A job as the profile says, but for the size of this machine."""
+    def submit(self, job: str, *arguments: object, modules: Path = PROJECT) -> JobRun:
+        """A job as the profile says, but for the size of this machine.
+
+        modules  a folder with Python of the user's, where the driver alone finds it
+        """
         here = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -52,7 +55,7 @@ class Cluster:
         ran = subprocess.run(
             [PROJECT / ".venv/bin/spark-submit", "--properties-file", PROFILE, "--master", self.master, *settings,
              PROJECT / "jobs" / f"{job}.py", *map(str, arguments)],
-            cwd=PROJECT, env=os.environ | {"PYTHONPATH": str(PROJECT)},
+            cwd=PROJECT, env=os.environ | {"PYTHONPATH": f"{PROJECT}:{modules}"},
             capture_output=True, text=True, timeout=600,
         )  # fmt: skip
         lines = ran.stdout.splitlines()
@@ -108,12 +111,48 @@ def said(log: Path, pattern: str, times: int = 1) -> list[str]:
     return found
 
 
-def test_a_cycle_on_two_workers(
+# The user's own, which notes in its executor's folder what it was handed.
+MODULE = """
+from pathlib import Path
+from pipelines.consume import ConsumeStatus
+from pipelines.transaction import TransactionState
+
+def note(kind, message):
+    with Path(kind).open("a") as notes:
+        notes.write(message.body.decode() + "\\n")
+
+def check(message):
+    note("checked", message)
+    return TransactionState[message.body.decode()]
+
+def listen(message):
+    note("handed", message)
+    return ConsumeStatus.RECONSUME_LATER if message.body == b"1-2" else ConsumeStatus.CONSUME_SUCCESS
+
+class Even:
+    def match(self, message, context):
+        return message.tags == "even"
+"""
+
+
+def test_a_cycle_and_a_group_on_two_workers(
     cluster: Cluster, new_store: Callable[..., Store], commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:
     store = new_store()
-    earlier = write_jsonl(tmp_path / "earlier.jsonl", [{"topic": "T", "body": "due", "delay_level": 1}] * 4)
-    commitlake("put_messages", "--store", store.uri, "--input", earlier, "--now", "1700000000000", "--quiet")
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "code_of_the_driver.py").write_text(MODULE)
+    half = {
+        "topic": "T",
+        "transaction": True,
+        "producer_group": "p",
+        "born_timestamp": int(time.time() * 1_000) - 60_000,
+    }
+    halves = [{**half, "body": state} for state in ("COMMIT", "ROLLBACK")]
+    earlier = write_jsonl(
+        tmp_path / "earlier.jsonl", [{"topic": "T", "body": "due", "delay_level": 1}] * 4 + halves
+    )
+    commitlake("put_messages", "--store", store.uri, "--input", earlier, "--quiet")
     # Several files, so that there is work for both.
     messages = tmp_path / "messages"
     messages.mkdir()
@@ -129,12 +168,22 @@ def test_a_cycle_on_two_workers(
         ]
         write_jsonl(messages / f"{number}.jsonl", rows)
 
-    cycle = cluster.submit("run_cycle", "--store", store.uri, "--input", messages)
+    def noted(kind: str) -> list[str]:
+        """What the user's code has noted on the executors."""
+        notes = [note for folder in cluster.folders for note in folder.glob(f"app-*/*/{kind}")]
+        return sorted(body for note in notes for body in note.read_text().split())
+
+    arguments = ("--store", store.uri, "--input", messages, "--checker", "code_of_the_driver:check")
+    cycle = cluster.submit("run_cycle", *arguments, modules=modules)
     assert cycle.exit_status == 0, cycle.stderr
     assert cycle.result["put_messages"]["appended"] == 2000
     assert cycle.result["deliver"]["delivered"] == 4
-    # The four parked, the two thousand put, and the copies of the four, which are due.
-    assert cycle.result["dispatch"]["queue_entries"] == 2008
+    asked = cycle.result["check_transactions"]
+    assert (asked["checked"], asked["committed"], asked["rolled_back"]) == (2, 1, 1)
+    assert noted("checked") == ["COMMIT", "ROLLBACK"]
+    # The four parked, the two thousand put, and the copies of the four, which are due; the two halves, their questions, the
+    # message committed, and a mark of each end.
+    assert cycle.result["dispatch"]["queue_entries"] == 2008 + 7
 
     # Both workers have had executors, with the packages unpacked beside them.
     assert all(list(folder.glob("app-*/*/packages/pyarrow")) for folder in cluster.folders)
@@ -143,8 +192,15 @@ def test_a_cycle_on_two_workers(
         "SELECT queue_id, count(*) AS n, max(queue_offset) + 1 AS next FROM messages WHERE topic = 'T' GROUP BY queue_id",
     )  # fmt: skip
     counted = [json.loads(line) for line in offsets.lines]
-    assert sum(queue["n"] for queue in counted) == 2004
+    assert sum(queue["n"] for queue in counted) == 2005
     assert all(queue["n"] == queue["next"] for queue in counted)
+
+    group = ("--group", "g", "--topic", "T", "--listener", "code_of_the_driver:listen")
+    even = ("--filter-type", "CLASS", "--filter", "code_of_the_driver:Even")
+    read = cluster.submit("consume", "--store", store.uri, *group, *even, modules=modules)
+    assert read.exit_status == 0, read.stderr
+    assert (read.result["consumed"], read.result["sent_back"], read.result["filtered"]) == (999, 1, 1005)
+    assert noted("handed") == sorted(f"{number}-{row}" for number in range(4) for row in range(0, 500, 2))
 
 
 def test_an_import_on_two_workers(

@@ -25,6 +25,11 @@ def accept(message):
     note(message)
     return ConsumeStatus.CONSUME_SUCCESS
 
+def by_place(message):
+    with open(NOTES, "a") as file:
+        file.write(json.dumps([message.topic, message.queue_id, message.queue_offset]) + "\\n")
+    return ConsumeStatus.CONSUME_SUCCESS
+
 def by_body(message, context):
     note(message)
     word, _, level = message.body.decode().partition(" ")

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pipelines.consume import group_run, reader
+from pipelines.consume.pages import Page
 from schemas import CONSUMER_OFFSETS
 from tests.consume.listeners import Listeners
 from tests.life import SCHEDULE, B, Life
@@ -65,6 +68,62 @@ def test_each_message_is_handed_over_once_and_progress_is_kept(
     consume(store, B, listeners.name("accept"), "--from", "last", group="g2")
     assert offsets(store, "g2")["T", 0] == 3
     store.expect_promises()
+
+
+def test_a_group_begins_at_a_time_and_reads_again_only_from_memory(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "a", "b")
+    fill(store, "c", "d", now=B + 1_000)
+
+    def bodies(*more: Any, **expected: int) -> list[str]:
+        consume(store, B + 3_000, listeners.name("accept"), *more, **expected)
+        return [entry[3] for entry in listeners.handed()]
+
+    from_time = ("--from", "timestamp", "--timestamp")
+    assert bodies(*from_time, B + 1, consumed=2) == ["c", "d"]
+    fill(store, "e", now=B + 2_000)
+    # Where the group is recorded to have read to, its own offset counts, whatever the command says.
+    assert bodies(*from_time, B, "--read-from", "store", consumed=1) == ["e"]
+    assert bodies(*from_time, B, "--read-from", "both") == []
+    recorded = offsets(store)
+    assert recorded == {("T", 0): 3, ("T", 1): 2, ("T", 2): 0, ("T", 3): 0}
+    memory = ("--read-from", "memory")
+    assert bodies(*from_time, B + 2_000, *memory, consumed=1) == ["e"]
+    assert bodies("--from", "last", *memory) == []
+    assert bodies("--from", "first", *memory, "--max-messages", 2, consumed=2) == ["a", "b"]
+    # A run that read again and ended early has not set the group back.
+    assert offsets(store) == recorded
+    assert bodies("--read-from", "store") == []
+
+
+def test_a_run_begins_no_further_page_after_its_seconds(
+    life: Callable[..., Life], listeners: Listeners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which each page takes ten seconds."""
+    store = life()
+    store.put(B, *[{"topic": "T", "queue_id": 0, "body": str(n)} for n in range(5)])
+    store.job("dispatch", B)
+    call_listener, pages = reader.Reader._call_listener, list[Any]()
+
+    def counted(self: reader.Reader, page: Page, waiting: Any) -> Any:
+        outcomes = call_listener(self, page, waiting)
+        pages.append(page)
+        return outcomes
+
+    monkeypatch.setattr(reader.Reader, "_call_listener", counted)
+    for module in (reader, group_run):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 10.0 * len(pages)))
+    for size in ("ENTRIES_OF_A_PAGE", "MESSAGES_OF_A_PAGE"):
+        monkeypatch.setattr(reader, size, 1)
+    monkeypatch.setattr(reader, "size_after", lambda *_: 1)
+    consume(store, B, listeners.name("accept"), "--max-seconds", 0)
+    consume(store, B, listeners.name("accept"), "--max-seconds", 15, consumed=2)
+    assert offsets(store)["T", 0] == 2
+    pages.clear()
+    consume(store, B, listeners.name("accept"), "--max-seconds", 30, consumed=3)
+    assert [entry[3] for entry in listeners.handed()] == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,15 +51,32 @@ class Airflow:
         return json.loads(written), said
 
 
+# The user's own, which the jobs of DAGs import.
+MODULE = """
+from pipelines.consume import ConsumeStatus
+from pipelines.transaction import TransactionState
+
+def check(message):
+    return TransactionState.ROLLBACK
+
+def listen(message):
+    return ConsumeStatus.RECONSUME_LATER if message.body == b"fails" else ConsumeStatus.CONSUME_SUCCESS
+"""
+
+
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     home = tmp_path_factory.mktemp("airflow")
+    modules = home / "modules"
+    modules.mkdir()
+    (modules / "code_of_a_dag.py").write_text(MODULE)
     env = {
         **{
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("AIRFLOW", "COMMITLAKE"))
         },
+        "PYTHONPATH": os.pathsep.join([str(modules), os.environ.get("PYTHONPATH", "")]),
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__CORE__DAGS_FOLDER": str(PROJECT / "dags"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -148,12 +166,21 @@ def test_a_failure_is_told_in_the_jobs_own_sentence(airflow: Airflow) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
-def test_messages_put_are_dispatched_and_delivered(
+def test_the_job_of_each_dag_runs(
     airflow: Airflow, new_store: Callable[..., Store], commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:
     store = new_store(messageDelayLevel="1s 5s")
+    half = {"topic": "T", "body": "half", "transaction": True, "producer_group": "p"}
+    halves = write_jsonl(
+        tmp_path / "halves.jsonl", [half | {"born_timestamp": 1_000 * int(time.time()) - 60_000}] * 2
+    )
+    commitlake("put_messages", "--store", store.uri, "--input", halves, "--quiet")
+    ends = write_jsonl(
+        tmp_path / "ends.jsonl", [{"producer_group": "p", "physical_offset": 0, "state": "COMMIT"}]
+    )
     rows = [
         {"topic": "T", "body": "now", "keys": "a"},
+        {"topic": "T", "body": "fails"},
         {"topic": "T", "body": "later", "keys": "b", "delay_level": 1},
     ]
     put = write_jsonl(tmp_path / "in.jsonl", rows)
@@ -164,19 +191,23 @@ def test_messages_put_are_dispatched_and_delivered(
         ["deliver", given],
         ["deliver", given],
         ["transactions", given],
+        ["transactions", given | {"ends": str(ends), "checker": "code_of_a_dag:check"}],
+        ["consume", given | {"group": "g", "topic": "T", "listener": "code_of_a_dag:listen"}],
+        ["maintain", given],
+        ["quality", given | {"out": str(tmp_path / "page.html")}],
         ["maintain", {}],
     ]
     runs, said = airflow.ask("run", str(PROJECT / "dags"), json.dumps(asked))
-    ingest, dispatch, deliver, again, transactions, without_store = runs
+    ingest, dispatch, deliver, again, idle, transactions, consume, maintain, quality, without_store = runs
 
     where = {"store": store.uri, "profile": "spark-conf/test.conf", "connection": "spark_default"}
     assert ingest["tasks"] == {"source": "success", "put_messages": "success", "import_store": "skipped"}
     result = ingest["results"]["put_messages"]
     assert (result["job"], result["status"], result["store"]) == ("put_messages", "ok", store.uri)
-    assert result["appended"] == 2
+    assert result["appended"] == 3
     assert ingest["told"] == [["commitlake-log", where]]
 
-    assert dispatch["results"]["dispatch"]["queue_entries"] == 2
+    assert dispatch["results"]["dispatch"]["queue_entries"] == 5
     assert dispatch["told"] == [["commitlake-queues", where]]
 
     assert deliver["results"]["deliver"]["delivered"] == 1
@@ -184,7 +215,18 @@ def test_messages_put_are_dispatched_and_delivered(
     assert again["results"]["deliver"]["delivered"] == 0
     assert again["told"] == [], "nothing was appended, so nothing is there to dispatch"
 
-    assert set(transactions["tasks"].values()) == {"skipped"}, "neither ends nor anyone to ask"
+    assert set(idle["tasks"].values()) == {"skipped"}, "neither ends nor anyone to ask"
+    ended, checked = (transactions["results"][job] for job in ("end_transactions", "check_transactions"))
+    assert (ended["committed"], checked["checked"], checked["rolled_back"]) == (1, 1, 1)
+    assert transactions["told"] == [["commitlake-log", where]] * 2
+    read = consume["results"]["consume"]
+    assert (read["consumed"], read["sent_back"]) == (1, 1)
+    assert consume["told"] == [["commitlake-log", where]]
+    assert maintain["results"]["maintain"]["files_compacted"] > 0
+    assert maintain["told"] == []
+    checks = quality["results"]["validate"]
+    assert (quality["state"], checks["broken"], checks["checked"] > 30) == ("success", 0, True)
+    assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (without_store["state"], without_store["told"]) == ("failed", [])
     assert "no store; give the run the param `store`" in said
 

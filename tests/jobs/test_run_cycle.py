@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from itertools import chain, repeat
+from pathlib import Path
 
 import pytest
 
 from jobs.launch.run import Run
-from tests.life import SCHEDULE, B, Life, place
+from tests.life import HALF, SCHEDULE, B, Life, place
 
 
 @pytest.mark.slow
@@ -39,4 +40,51 @@ def test_rounds_go_on_by_a_clock_that_goes_on(
     assert later["deliver"]["delivered"] == 2
     assert store.job("run_cycle", B + 30_000, "--until-quiet").result["deliver"]["delivered"] == 0
     assert {place(row)[0] for row in store.rows() if row.purpose == "deliver"} == {"T"}
+    store.expect_promises()
+
+
+ANSWERS = """
+from pipelines.transaction import TransactionState
+
+def by_body(message):
+    return {b"commit": TransactionState.COMMIT, b"rollback": TransactionState.ROLLBACK}.get(message.body)
+"""
+
+
+def test_transactions_are_ended_as_their_producers_say_and_else_as_the_checker_or_a_file_says(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answers_of_a_cycle.py").write_text(ANSWERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = life()
+    bodies = {"ended": "b", "taken back": "b", "asked": "commit", "refused": "rollback", "open": "b"}
+    half = {"topic": "T", "transaction": True, "producer_group": "p", "born_timestamp": B}
+    store.put(B, *[{**half, "unique_key": key, "body": body} for key, body in bodies.items()])
+    ended, taken_back, *_, still_open = (row.physical_offset for row in store.rows())
+    ends = store.input(
+        {"producer_group": "p", "physical_offset": ended, "state": "COMMIT"},
+        {"producer_group": "p", "physical_offset": taken_back, "state": "ROLLBACK"},
+        {"producer_group": "of others", "physical_offset": still_open, "state": "COMMIT"},
+    )
+    source = store.input({"topic": "T", "body": "put first"})
+    cycle = ("--input", source, "--ends", ends, "--checker", "answers_of_a_cycle:by_body", "--until-quiet")
+    found = store.job("run_cycle", B + 10_000, *cycle).result
+    assert found["put_messages"]["appended"] == 1
+    assert found["end_transactions"] == {"committed": 1, "rolled_back": 1, "refused": 1}
+    # The two that were ended before are not asked about, and none twice at one clock.
+    expected = {"checked": 3, "committed": 1, "rolled_back": 1, "unknown": 1, "discarded": 0}
+    assert found["check_transactions"] == expected
+    assert found["rounds"] == 2
+    # What the last round appended is dispatched: the message put, and the two committed.
+    assert store.store.consume_queue.where("topic = 'T'").count() == 3
+    assert [row.topic for row in store.by_key("asked")] == [HALF, HALF, "T"]
+
+    outcomes = ("--outcomes", store.input({"unique_key": "open", "state": "COMMIT"}))
+    later = store.job("run_cycle", B + 40_000, "--ends", ends, *outcomes, "--until-quiet").result
+    assert later["end_transactions"] == {"committed": 0, "rolled_back": 0, "refused": 1}
+    assert (later["check_transactions"]["checked"], later["check_transactions"]["committed"]) == (1, 1)
+    assert [row.topic for row in store.by_key("open")] == [HALF, HALF, "T"]
+    assert store.store.half_messages.isEmpty()
+    quiet = store.job("run_cycle", B + 80_000, *outcomes, "--until-quiet").result
+    assert (quiet["rounds"], quiet["check_transactions"]["checked"]) == (1, 0)
     store.expect_promises()

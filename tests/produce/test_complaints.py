@@ -39,6 +39,8 @@ REFUSED = {
     # Vector 5 of docs/rocketmq/delay-retry-transaction.md 9, which a broker would take: here an end says what is committed.
     "prepared": ({"topic": "T", "body": "", "sys_flag": 4, "delay_level": 1}, "sys_flag has transaction bits"),
     "committed": ({"topic": "T", "body": "", "sys_flag": 8, "delay_level": 1}, "sys_flag has transaction bits"),
+    "inner batch": ({"topic": "T", "body": "", "sys_flag": 0x80}, "sys_flag says inner batch (0x80); batches are put with"),
+    "unwrapped inner batch": ({"topic": "T", "body": "", "sys_flag": 0xC0}, "sys_flag says inner batch (0x80)"),
     "unknown column": ({"topic": "T", "body": "", "tagz": "x"}, "unknown column tagz"),
     "delay no number": ({"topic": "T", "body": "", "delay_level": "x"}, "delay_level is x; expected a whole number"),
     "transaction alone": ({"topic": "T", "body": "", "transaction": True}, "producer_group is missing"),

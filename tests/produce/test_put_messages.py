@@ -311,6 +311,31 @@ def test_a_selector_of_ones_own_chooses(
     assert "has no function nothing" in missing.stderr
 
 
+def test_the_selector_random_spreads_a_batch_alike_each_time(
+    commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    """A queue or a sharding key of the row's own decides before it."""
+    free = [{"topic": "T", "body": f"{n}"} for n in range(80)]
+    decided = [{"topic": "T", "body": "named", "queue_id": 3}] * 8 + [
+        {"topic": "T", "body": "sharded", "sharding_key": "k"}
+    ] * 8
+    source = write_jsonl(tmp_path / "a.jsonl", free + decided)
+
+    def queues(batch_id: str) -> list[int]:
+        store = new_store()
+        run = put(commitlake, store, source, "--selector", "random", "--batch-id", batch_id)
+        assert (run.exit_status, run.result["appended"]) == (0, 96), run.stderr
+        return [row.queue_id for row in store.commitlog.orderBy("physical_offset").collect()]
+
+    first, again, other = queues("one"), queues("one"), queues("two")
+    assert first == again
+    assert first[:80] != other[:80]
+    # 20 each on average; fewer than 8 of 80 comes once in a thousand batches, and these are always the same.
+    assert all(first[:80].count(queue) >= 8 for queue in range(4))
+    assert first[80:88] == [3] * 8
+    assert len(set(first[88:])) == 1
+
+
 def test_csv_and_delta_are_inputs_too(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     table = tmp_path / "delta"
     spark = store.spark

@@ -223,7 +223,7 @@ def test_a_state_that_is_none_is_refused(life: Callable[..., Life]) -> None:
 def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
     life: Callable[..., Life], answers: None
 ) -> None:
-    store = life(transactionCheckMax="2")
+    store = life()
     immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "600"}}
     store.put(B, half("v32", flag=5, born_timestamp=B), half("v33", born_timestamp=B, **immune))
 
@@ -234,18 +234,20 @@ def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
     assert check(B + 3_000) == (0, 0, 0)
     assert check(B + 33_000) == (1, 1, 0)
     assert check(B + 33_000) == (0, 0, 0)  # again at the same clock
-    assert check(B + 63_000) == (1, 1, 0)
-    assert check(B + 93_000) == (0, 0, 1)
-    first, once, twice, given_up = store.by_key("v32")
+    assert {check(B + 33_000 + 30_000 * passed) for passed in range(1, 15)} == {(1, 1, 0)}
+    assert check(B + 483_000) == (0, 0, 1)
+    first, *asked, given_up = store.by_key("v32")
     assert [
-        read_properties(row.properties).get("TRANSACTION_CHECK_TIMES") for row in (first, once, twice)
-    ] == [None, "1", "2"]
-    assert (place(once), once.flag, once.due_ms) == ((HALF, 0), 0, B + 6_000)
-    assert lineage(twice) == (once.physical_offset, "check", "settle")
-    assert (place(given_up), lineage(given_up)) == (
-        (DISCARDED, 0),
-        (twice.physical_offset, "discard", "settle"),
-    )
+        (read_properties(row.properties)["TRANSACTION_CHECK_TIMES"], row.store_timestamp) for row in asked
+    ] == [(str(times), B + 3_000 + 30_000 * times) for times in range(1, 16)]
+    assert {(place(row), row.flag, row.due_ms) for row in asked} == {((HALF, 0), 0, B + 6_000)}
+    sources = [first, *asked]
+    assert [lineage(row) for row in asked] == [
+        (source.physical_offset, "check", "settle") for source in sources[:-1]
+    ]
+    assert (place(given_up), given_up.flag) == ((DISCARDED, 0), 0)
+    assert lineage(given_up) == (asked[-1].physical_offset, "discard", "settle")
+    assert all(row.topic != "T" for row in store.rows())
     assert len(store.by_key("v33")) == 1  # its immunity used up no question
     assert check(B + 600_001) == (1, 1, 0)
     store.expect_promises()

@@ -1,0 +1,39 @@
+"""The benchmarks at a small size: what `make bench` starts runs to its end and prints its figures."""
+
+import re
+import runpy
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.conftest import PROJECT
+
+pytestmark = pytest.mark.slow
+
+FOLDER = PROJECT / "benchmarks"
+SMALL = {
+    "consume": "--messages 2000 --rounds 1",
+    "deliver": "--messages 2000",
+    "dispatch": "--messages 2000 --rounds 1 --dispatches 2",
+    "export_store": "--megabytes 1 --segment-megabytes 1 --rounds 1",
+    "import_store": "--megabytes 1 --segment-megabytes 1 --rounds 1",
+    "put_messages": "--messages 2000 --rounds 1 --warm-ups 1",
+}
+
+
+def test_each_benchmark_has_a_small_size() -> None:
+    assert sorted(SMALL) == sorted(file.stem for file in FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_benchmark_prints_its_figures(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    """In the suite's session, which each finds: a session of their own would take longer than they do."""
+    script = FOLDER / f"{name}.py"
+    monkeypatch.setattr(sys, "argv", [str(script), *SMALL[name].split()])
+    monkeypatch.syspath_prepend(str(FOLDER))  # as for any script
+    runpy.run_path(str(script), run_name="__main__")
+    figures = re.findall(r"\d[\d,.]* messages/s", capsys.readouterr().out)
+    assert len(figures) >= 3
