@@ -76,17 +76,14 @@ def documents() -> list[Path]:
     return [PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md"))]
 
 
-def commands() -> list[str]:
-    """The commands in the documents' code blocks, each on one line."""
-    found = []
-    for page in documents():
-        text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-        found += re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?commitlake (.+)$", text, re.MULTILINE)
-    return found
+def commands_of(page: Path) -> list[str]:
+    """The commands in a document's code blocks, each on one line."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return re.findall(r"^    (?:\$ )?(?:\.venv/bin/)?commitlake (.+)$", text, re.MULTILINE)
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("command", commands())
+@pytest.mark.parametrize("command", [command for page in documents() for command in commands_of(page)])
 def test_a_command_of_the_documents_is_one_its_job_takes(command: str) -> None:
     job_name, *arguments = shlex.split(command)
     assert job_name in JOBS

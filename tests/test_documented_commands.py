@@ -1,0 +1,134 @@
+"""The commands of the documents do what their pages say: each page is typed from its top to its end."""
+
+import importlib.util
+import json
+import re
+import shlex
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipelines.store.store import Store
+from tests.conftest import PROJECT, JobRun, write_jsonl
+from tests.model.records import Record, place, write_commitlog
+from tests.test_documents import commands_of
+
+pytestmark = pytest.mark.slow
+
+Commitlake = Callable[..., JobRun]
+ORDER = {"topic": "OrderTopic", "body": '{"order": 1, "amount": 9.5}', "keys": "order-1"}
+SEGMENT_BYTES = 65_536
+# Each has an end, and is run to it elsewhere: tests/reports/test_page_in_a_browser.py, tests/quality/test_validate.py.
+LEFT_OUT = ("report --store demo/store --watch",)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where a reader types: with the files that the pages name, and the Python that they show."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests").symlink_to(PROJECT / "tests")
+    for page in ("README.md", "docs/quality.md"):
+        text = (PROJECT / page).read_text(encoding="utf-8")
+        for name, code in re.findall(r"^    # (\w+)\.py\n((?:    .*\n|\n)+)", text, re.MULTILINE):
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+    with (tmp_path / "shipping.py").open("a") as shipping:
+        shipping.write("\ndef ship(body, tags, properties):\n    pass\n")
+    (tmp_path / "my_module.py").write_text("def check(message):\n    return None\n")
+    for module in ("shipping", "my_module", "orders"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    write_jsonl(tmp_path / "messages.jsonl", [ORDER] * 3)
+    write_jsonl(tmp_path / "failures.jsonl", [{"physical_offset": 0}])
+    (tmp_path / "broker.conf").write_text(f"brokerName=a\nmappedFileSizeCommitLog={SEGMENT_BYTES}\n")
+    return tmp_path
+
+
+def typed(
+    commitlake: Commitlake,
+    page: str,
+    words: Mapping[str, str] | None = None,
+    before: Mapping[str, Callable[[], object]] | None = None,
+    done: Collection[str] = (),
+) -> list[str]:
+    """Run a page's commands in their order, each once; returns them.
+
+    words   what stands in a page for something of the reader's, and what the reader types instead
+    before  what a reader has to do before a command, by the command's beginning
+    done    commands that have been run already
+    """
+    ran = list[str]()
+    for command in dict.fromkeys(commands_of(PROJECT / page)):
+        if command in done or command in LEFT_OUT:
+            continue
+        for beginning, does in (before or {}).items():
+            if command.startswith(beginning):
+                does()
+        run = commitlake(*[(words or {}).get(word, word) for word in shlex.split(command)])
+        assert run.exit_status == 0, f"{page}: {command}\n{run.stderr}"
+        ran.append(command)
+    return ran
+
+
+def test_the_demo_is_the_readmes_tour_and_the_readme_goes_on_with_its_store(
+    commitlake: Commitlake, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(PROJECT / "scripts"))  # as for any script
+    spec = importlib.util.spec_from_file_location("scripts_demo", PROJECT / "scripts" / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    monkeypatch.setattr(demo, "DEMO", here / "demo")
+    monkeypatch.setattr(demo, "end_jvm", lambda: None)  # it is the suite's
+    demo.main()
+    assert "<html" in (here / "demo" / "report.html").read_text(encoding="utf-8")
+    *tour, page = [command for _, command in demo.TOUR]
+    assert commands_of(PROJECT / "README.md")[: len(tour)] == tour
+    # The page is made by then, and all promises of this broker's store are checked by tests/quality.
+    again = [page.replace("demo/report", "report"), "validate --store demo/store"]
+    assert len(typed(commitlake, "README.md", done=[*tour, *again])) > 7
+
+
+def test_a_broker_moves_here_and_back(commitlake: Commitlake, here: Path) -> None:
+    broker = here / "demo" / "broker" / "store"
+    of_topic = {"topic": "OrderTopic", "body": b"{}"}
+    waits = {"UNIQ_KEY": "w", "DELAY": "1", "REAL_TOPIC": "OrderTopic", "REAL_QID": "0"}
+    records = [Record(**of_topic, queue_offset=n) for n in range(3)] + [
+        Record(topic="SCHEDULE_TOPIC_XXXX", body=b"{}", properties=waits)
+    ]
+    write_commitlog(broker, place(records, SEGMENT_BYTES), SEGMENT_BYTES)
+    (broker / "config").mkdir()
+    topic = {"topicName": "OrderTopic", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+    for name, config in {
+        "topics": {"topicConfigTable": {"OrderTopic": topic}},
+        "consumerOffset": {"offsetTable": {"OrderTopic@shipping": {"0": 1}}},
+    }.items():
+        (broker / "config" / f"{name}.json").write_text(json.dumps(config))
+    typed(commitlake, "docs/migration.md")
+
+
+def test_what_is_done_every_day_and_when_something_happens(
+    spark: SparkSession, commitlake: Commitlake, store: Store, here: Path
+) -> None:
+    spark.createDataFrame([tuple(ORDER.values())] * 2, list(ORDER)).write.parquet("exports/2026-11-23")
+    words = dict.fromkeys(("STORE", "URI", "demo/store"), store.uri)
+    typed(commitlake, "docs/messages.md", words)
+    listener = ("--group", "shipping", "--topic", "OrderTopic", "--listener", "shipping:listen")
+    assert commitlake("consume", "--store", store.uri, *listener).exit_status == 0
+
+    def is_lost() -> None:
+        shutil.move(store.uri, here / "lost")
+
+    def now() -> None:
+        words["2026-11-20T06:00:00"] = datetime.now(UTC).isoformat()
+
+    before = {"backup --store BACKUP": is_lost, "sql --store STORE --as-of": now}
+    words["BACKUP"] = str(here / "backup")
+    ran = typed(commitlake, "docs/operations.md", words, before)
+    assert len(ran) > 20
+    typed(commitlake, "docs/quality.md", words, done=["validate --store URI"])
