@@ -102,11 +102,15 @@ def _round(
     )
 
 
+# What a later round finds again: an offset, a time, the requests that each round refuses.
+FOUND_AGAIN = ("dispatched_to", "next_due_ms", "refused")
+
+
 def _add(counts: dict[str, Any], step: str, found: dict[str, Any]) -> None:
-    """Add the counts of a step to those of earlier rounds; an offset or a time replaces the earlier one."""
+    """Add the counts of a step to those of earlier rounds; of FOUND_AGAIN the last one counts."""
     before = counts.get(step, {})
     counts[step] = {
-        name: value if name in ("dispatched_to", "next_due_ms") else before.get(name, 0) + value
+        name: value if name in FOUND_AGAIN else before.get(name, 0) + value
         for name, value in found.items()
     }
 
