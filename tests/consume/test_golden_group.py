@@ -13,7 +13,7 @@ from tests.reports.golden import cases
 
 pytestmark = pytest.mark.usefixtures("users_engine")
 
-FILTER = "amount > 500 AND region IN ('cn-hangzhou', 'eu-west')"
+FILTER = "amount > 500 AND region IN ('cn-hz','us-1') OR vip = TRUE"
 
 
 @pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.slow)])
