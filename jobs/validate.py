@@ -25,6 +25,16 @@ from pipelines.quality.content import (
     plan_quarantine,
     send_back_requests,
 )
+from pipelines.quality.damage import (
+    SUITE,
+    WOULD_LOSE,
+    cut_damaged_files,
+    damage_left,
+    findings_of,
+    holes_found,
+    losses_found,
+    repair_files,
+)
 from pipelines.quality.expectations import Finding, Validator
 from pipelines.quality.promise import Check, at_least
 from pipelines.quality.repair import repair_broken
@@ -33,7 +43,9 @@ from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import plan_record, validate_suites
 from pipelines.reports.queues import expect_topic
 from pipelines.store.create import make_tables
-from schemas import REJECTED_MESSAGES
+from pipelines.store.damaged import DamagedTable, damaged_tables, is_a_store
+from pipelines.store.store import Store
+from schemas import COMMITLOG, REJECTED_MESSAGES
 
 # How many broken promises the run's last sentence names.
 PROMISES_TOLD = 3
@@ -104,6 +116,16 @@ def validate(
             help="Fix what is derived from the log; cut off a last append that differs from its plan.",
         ),
     ] = False,
+    cut_damaged: Annotated[
+        bool,
+        typer.Option(
+            "--cut-damaged",
+            help="Give up the rows of data files that are gone or damaged and keep the rest; see --dry-run before.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="--cut-damaged: list what would be lost and write nothing.")
+    ] = False,
     expectations: Annotated[
         str | None,
         typer.Option(
@@ -124,6 +146,10 @@ def validate(
     """Check every promise of the tables; exit status 3 where one does not hold."""
     if full and since_append_seq is not None:
         raise BadInput("--full and --since-append-seq are given; expected one of them, or neither")
+    if dry_run and not cut_damaged:
+        raise BadInput("--dry-run goes with --cut-damaged: validate itself changes nothing")
+    if cut_damaged and (suite or expectations is not None):
+        raise BadInput("--cut-damaged goes with neither --suite nor --expectations: it is about files")
     after = -1 if full else since_append_seq
     if expectations is not None:
         if suite or repair:
@@ -136,10 +162,40 @@ def validate(
         raise BadInput("--topic, --failed-to and --group go with --expectations MODULE:NAME")
     else:
         names = chosen_suites(suite or ())
-        make_tables(run.store)  # of an older version, or of derived tables that were dropped
+        damaged, was_repaired = _damaged(run, repair, cut_damaged and not dry_run)
+        if damaged:
+            findings = findings_of(damaged)
+            if dry_run:
+                findings += losses_found(run.store, damaged)
+            show_findings(findings, output, run.quiet)
+            run.end_with(EXIT_BROKEN_PROMISE, damage_left(damaged))
+            broken = [finding for finding in findings if finding.promise != WOULD_LOSE]
+            return {"checked": len(broken), "broken": len(broken), "damaged_files": broken[0].broken}
+        make_tables(run.store)  # of an older version
         findings, scopes, counts = _validate_suites(run, names, after, repair)
+        if was_repaired:
+            counts["repaired"] = counts.get("repaired", 0) + 1
+        lost = holes_found(run.store.snapshot())
+        if lost:
+            findings = [*lost, *findings]
+            scopes = {SUITE: Scope(-1, run.store.snapshot().number(COMMITLOG), None), **scopes}
     show_findings(findings, output, run.quiet)
     return {**_judged(run, findings, scopes, fail_on), **counts}
+
+
+def _damaged(run: Run, repair: bool, cut: bool) -> tuple[list[DamagedTable], bool]:
+    """The tables whose files are damaged, after fixing what can be fixed, and whether anything was."""
+    store = Store(run.spark, run.store_uri)  # one with a damaged log of settings cannot be opened
+    if not is_a_store(store):
+        Store.open(run.spark, run.store_uri)  # raises BadInput
+    before = damaged = damaged_tables(store)
+    if damaged and (repair or cut):
+        repair_files(run, store, damaged, partial(dispatch_store, run))
+        damaged = damaged_tables(store)
+    if damaged and cut:
+        cut_damaged_files(run, damaged, partial(dispatch_store, run), run.now_ms)
+        damaged = damaged_tables(store)
+    return damaged, bool(before) and not damaged
 
 
 def _validate_suites(

@@ -9,6 +9,7 @@ from schemas.cuts import CUTS
 from schemas.epochs import EPOCHS
 from schemas.filter_classes import FILTER_CLASSES
 from schemas.floors import FLOORS
+from schemas.holes import HOLES
 from schemas.in_flight import IN_FLIGHT
 from schemas.job_runs import JOB_RUNS
 from schemas.message_index import MESSAGE_INDEX
@@ -42,6 +43,7 @@ TABLES = (
     QUEUE_BOUNDS,
     CUTS,
     CUT_ROWS,
+    HOLES,
     FLOORS,
     FILTER_CLASSES,
     REJECTED_MESSAGES,
@@ -54,7 +56,7 @@ TABLES_BY_NAME = {table.name: table for table in TABLES}
 
 __all__ = [
     "CLAIMS", "COMMITLOG", "CONSUMER_OFFSETS", "CONSUME_QUEUE", "CUTS", "CUT_ROWS", "DERIVED", "EPOCHS", "FILTER_CLASSES",
-    "FLOORS", "IN_FLIGHT", "JOB_RUNS", "MESSAGE_INDEX", "PARKED", "PROGRESS", "QUEUE_BOUNDS", "QUEUE_LOCKS",
+    "FLOORS", "HOLES", "IN_FLIGHT", "JOB_RUNS", "MESSAGE_INDEX", "PARKED", "PROGRESS", "QUEUE_BOUNDS", "QUEUE_LOCKS",
     "REJECTED_MESSAGES", "REPLICAS", "STORE_SETTINGS", "SUBSCRIPTIONS", "SUBSCRIPTION_GROUPS", "TABLES", "TABLES_BY_NAME",
     "TOPICS", "VALIDATIONS", "Table",
 ]  # fmt: skip

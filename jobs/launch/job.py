@@ -39,7 +39,9 @@ from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.commit import commit
+from pipelines.store.damaged import damage_in_words, damaged_tables
 from pipelines.store.plan import Plan
+from pipelines.store.store import Store
 from schemas import JOB_RUNS
 
 log = logging.getLogger("commitlake")
@@ -122,7 +124,12 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         status, exit_status = "failed", EXIT_BAD_INPUT if is_bad_input else EXIT_FAILED
         has_failed = not is_interrupted and not is_bad_input
         said = str(failure)
-        if is_interrupted or not isinstance(failure, StoreError):
+        damage = None
+        if has_failed and run.store_uri and not isinstance(failure, StoreError):
+            damage = _damage(run)
+        if damage is not None:
+            said = f"{run.job} failed: {damage}"
+        elif is_interrupted or not isinstance(failure, StoreError):
             what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
             said = f"{run.job} {what}; nothing is lost, it is safe to run again"
         explain(said, debug)
@@ -140,6 +147,15 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
             explain(f"the result could not be written to {result_path}: {first_line(failure)}", debug)
     print_result(line)
     return exit_status
+
+
+def _damage(run: Run) -> str | None:
+    """Which file of the store is missing or damaged, in words, where that is why a run failed."""
+    try:
+        damaged = damaged_tables(Store(run.spark, run.store_uri))
+    except (Exception, KeyboardInterrupt):
+        return None  # the failure itself says more
+    return damage_in_words(damaged, run.store_uri) if damaged else None
 
 
 def _expect_clock(run: Run) -> None:

@@ -57,6 +57,7 @@ from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
+from pipelines.store.holes import lost_in_queue
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
@@ -192,6 +193,7 @@ class Reader:
             for queue in mine
         }
         self._report_moved(here, mine)
+        self._report_holes(here, mine)
         # Recorded even if nothing is read: a group that begins at the end begins there once (2.2).
         self.begun = {
             queue: self._reached(queue, here.positions[queue], here.generation(queue), is_alone=True)
@@ -225,6 +227,14 @@ class Reader:
                 self.run.warn(
                     f"{where}, which begins at {position}: {expired:,} messages are gone that it has not read"
                 )
+
+    def _report_holes(self, here: Standing, mine: Sequence[Queue]) -> None:
+        """Warn of messages that the log has lost among those that are read now: the group goes on after them."""
+        for queue in mine:
+            if here.positions[queue] < here.ends[queue]:
+                lost = lost_in_queue(here.at, *queue, here.positions[queue], here.ends[queue])
+                if lost is not None:
+                    self.run.warn(lost)
 
     def _at_most_end(self, at: Snapshot, queue: Queue, known: Offset) -> int:
         """The offset at which a queue is read on: the recorded one, at most its end (docs/rocketmq/store.md 6.1).

@@ -8,6 +8,7 @@ from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
+from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_rows, progress_write
 from pipelines.store.snapshot import Snapshot
@@ -32,6 +33,11 @@ def queue_bounds(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     # The last thing in the log may be a blank, which fills its segment.
     segment_end = end - end % F.lit(settings.segment_bytes) + F.lit(settings.segment_bytes)
     agrees = (next_offset == end) | (is_log & (next_offset == segment_end))
+    if holes_of_log(at):
+        # The last rows may be lost: the ends stay where they were, and so does the last store time.
+        is_clock = (F.col("topic") == LOG_TOPIC) & ~is_log
+        told = told.join(lost_ends(at), ["topic", "queue_id"], "left")
+        agrees |= (next_offset == F.col("lost_end")) | (is_clock & (next_offset > end))
     queue = (
         F.when(is_log, F.lit("the log"))
         .when(F.col("topic") == LOG_TOPIC, F.lit("the last store time"))
@@ -121,6 +127,13 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
         (row.topic, row.queue_id): (row.min_offset, row.next_offset)
         for row in bounds_of(at.read(COMMITLOG)).collect()
     }
+    if holes_of_log(at):  # a row a queue that has lost some
+        for row in lost_ends(at).collect():
+            queue = (row.topic, row.queue_id)
+            least, end = told.get(queue, known.get(queue, (row.lost_end, row.lost_end)))
+            told[queue] = least, max(end, row.lost_end)
+        clock_row = (LOG_TOPIC, LOG_CLOCK_QUEUE)
+        told[clock_row] = max(told.get(clock_row, (0, 0)), known.get(clock_row, (0, 0)))
     keeps_ends = has_imports(at)
     log, clock = (LOG_TOPIC, LOG_BOUNDS_QUEUE), (LOG_TOPIC, LOG_CLOCK_QUEUE)
     if log not in told:

@@ -16,6 +16,7 @@ from pipelines.rocketmq.settings import Settings
 from pipelines.rocketmq.times import within_reach
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import head_as_found
+from pipelines.store.holes import is_in_a_hole
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -96,12 +97,12 @@ def copies(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         .agg(F.min("physical_offset").alias("first_claimant"))
     )
     joined = rows.join(sources, "source_offset", "left").join(claimants, ["source_offset", "claim"], "left")
-    return check(
-        "lineage", joined, F.col("physical_offset"), _complaints(head_as_found(at).min_offset, settings)
-    )
+    is_lost = is_in_a_hole(at, F.col("source_offset"), F.col("source_offset") + 1)
+    complaints = _complaints(head_as_found(at).min_offset, is_lost, settings)
+    return check("lineage", joined, F.col("physical_offset"), complaints)
 
 
-def _complaints(log_start: int, settings: Settings) -> dict[Promise, Column]:
+def _complaints(log_start: int, is_lost: Column, settings: Settings) -> dict[Promise, Column]:
     source_offset, source = F.col("source_offset"), F.col("source")
     missing = F.filter(
         F.array(*[F.when(F.col(name).isNull(), name) for name in LINEAGE]), lambda name: name.isNotNull()
@@ -123,8 +124,8 @@ def _complaints(log_start: int, settings: Settings) -> dict[Promise, Column]:
                     ),
                 ),
                 complaint(
-                    # A source may have expired.
-                    is_there | (source_offset < log_start),
+                    # A source may have expired, or be lost.
+                    is_there | (source_offset < log_start) | is_lost,
                     F.format_string(
                         "%s was made from byte %d, where no record starts", record(), source_offset
                     ),

@@ -12,6 +12,7 @@ from pipelines.rocketmq.queue_slots import next_in_queue
 from pipelines.rocketmq.record import BLANK_BYTES, body_crc, is_ipv6
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import head_as_found
+from pipelines.store.holes import is_in_a_hole, touches_a_hole
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CONSUME_QUEUE, QUEUE_BOUNDS
@@ -122,6 +123,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         .withColumn("before", F.lag(_last_of()).over(in_segment))
         .withColumn("batch_goes_on", F.lead(_batch()).over(in_segment) == _batch())
         .withColumn("queue_goes_on_at", F.lag("next_in_queue").over(in_queue))
+        .withColumn("queue_left_at", F.lag("physical_offset").over(in_queue))
         .join(F.broadcast(_segment_ends(at, scope, settings)), "segment", "left")
         .withColumn("before", F.coalesce("before", "segment_before"))
     )
@@ -130,14 +132,16 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     has_one_before = F.col("before").isNotNull()
     gap = offset - F.col("before.end")
     room = segment - F.col("before.end")
+    # What was lost and taken out is said by a finding of its own.
+    is_after_hole = is_in_a_hole(at, F.col("before.end"), offset)
     return check(
         "log",
         rows,
         offset,
         {
-            FOLLOWS: F.when(is_first, _first_complaint(head_as_found(at).min_offset)).otherwise(
+            FOLLOWS: F.when(is_first, _first_complaint(at)).otherwise(
                 complaint(
-                    gap == 0,
+                    (gap == 0) | is_after_hole,
                     F.format_string(
                         "%s starts %d bytes %s the end of the record before, which is at byte %d",
                         record(),
@@ -151,7 +155,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
             ROLLS: F.when(
                 is_first & has_one_before & ~F.coalesce("batch_goes_on", F.lit(False)),
                 complaint(
-                    F.col("size_bytes") + BLANK_BYTES > room,
+                    (F.col("size_bytes") + BLANK_BYTES > room) | is_after_hole,
                     F.format_string(
                         "%s takes %d bytes and opens a segment; %d were left in the one before",
                         record(),
@@ -187,7 +191,8 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
             NO_GAP: F.when(
                 F.col("has_queue_slot") & F.col("queue_goes_on_at").isNotNull(),
                 complaint(
-                    F.col("queue_offset") == F.col("queue_goes_on_at"),
+                    (F.col("queue_offset") == F.col("queue_goes_on_at"))
+                    | touches_a_hole(at, F.col("queue_left_at"), offset),
                     F.format_string(
                         "%s comes where its queue goes on at offset %d", record(), "queue_goes_on_at"
                     ),
@@ -208,16 +213,16 @@ def _batch() -> Column:
     return F.struct("topic", "queue_id", "store_timestamp", "append_id")
 
 
-def _first_complaint(log_start: int) -> Column:
+def _first_complaint(at: Snapshot) -> Column:
     """A segment's first record lies at its start, and after another segment unless the log begins with it."""
-    segment = F.col("segment")
+    segment, offset, log_start = F.col("segment"), F.col("physical_offset"), head_as_found(at).min_offset
     return F.coalesce(
         complaint(
-            F.col("physical_offset") == segment,
+            (offset == segment) | is_in_a_hole(at, segment, offset),
             F.format_string("%s is the first of a segment that starts at byte %d", record(), segment),
         ),
         complaint(
-            (segment == log_start) | F.col("before").isNotNull(),
+            (segment == log_start) | F.col("before").isNotNull() | is_in_a_hole(at, segment - 1, segment),
             F.format_string("%s opens segment %d; the segment before has no record", record(), segment),
         ),
     )
@@ -238,6 +243,7 @@ def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
     """Where each queue goes on in a segment, beside where it stopped in those before: a row a queue and segment."""
     followed = covered(at, CONSUME_QUEUE)
     log = at.read(COMMITLOG).where(has_queue_entry())
+    by_segment = Window.partitionBy("topic", "queue_id").orderBy("segment")
     parts = (
         scope.of(log)
         .groupBy("segment", "topic", "queue_id")
@@ -245,12 +251,11 @@ def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
             F.min("physical_offset").alias("physical_offset"),
             F.min("queue_offset").alias("queue_offset"),
             F.max(next_in_queue()).alias("next_offset"),
+            F.max("physical_offset").alias("last_physical_offset"),
             F.max(F.col("sys_flag").bitwiseAND(INNER_BATCH)).alias("inner_batch"),
         )
-        .withColumn(
-            "stopped_at",
-            F.lag("next_offset").over(Window.partitionBy("topic", "queue_id").orderBy("segment")),
-        )
+        .withColumn("stopped_at", F.lag("next_offset").over(by_segment))
+        .withColumn("left_at", F.lag("last_physical_offset").over(by_segment))
     )
     if not scope.is_everything:
         later = scope.before(log).where(F.col("append_seq") > followed)
@@ -274,7 +279,9 @@ def queues_over_segments(at: Snapshot, scope: Scope) -> Check:
                 is_known,
                 complaint(
                     # Where nothing is known to come before, earlier rows may have expired but not gone missing.
-                    (first == goes_on_at) | (is_start & (first < goes_on_at)),
+                    (first == goes_on_at)
+                    | (is_start & (first < goes_on_at))
+                    | touches_a_hole(at, F.coalesce("left_at", F.lit(0)), F.col("physical_offset")),
                     F.format_string(
                         "queue %s:%d goes on at offset %d, but the record at byte %d has offset %d",
                         "topic",

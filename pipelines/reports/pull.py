@@ -1,5 +1,7 @@
 """A page of a queue, with the status a consumer's pull would get (docs/rocketmq/store.md 6.1)."""
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -8,6 +10,7 @@ from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import messages_of
 from pipelines.reports.queues import Queue, expect_topic, read_queue
 from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
+from pipelines.store.holes import lost_in_queue
 from pipelines.store.permissions import reading_complaint
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
@@ -21,7 +24,8 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
     """At most `max_messages` rows of the queue from `offset` on; `pull_status` and `next_offset` as a broker's.
 
     A broker also ends a page at the end of a queue file and after some bytes; here only `max_messages` limits it. Where
-    permissions forbid to read, the status is NO_PERMISSION, with `response_code` and `remark`.
+    permissions forbid to read, the status is NO_PERMISSION, with `response_code` and `remark`; where messages of the page
+    are lost, `remark` says which and why.
     """
     if max_messages < 1:
         raise BadInput(f"--max is {max_messages}; expected at least 1")
@@ -40,7 +44,9 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
     units = queue.entries(at, offset, end)
     is_kept = F.col("physical_offset") >= queue.log_start
     rows = messages_of(at, units.where(is_kept)).orderBy("queue_offset")
-    page = units.agg(F.max("queue_offset").alias("last"), F.count_if(is_kept).alias("kept")).first()
+    page = units.agg(
+        F.max("queue_offset").alias("last"), F.count_if(is_kept).alias("kept"), F.count("*").alias("found")
+    ).first()
     assert page is not None
     if page.last is None:
         units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
@@ -49,8 +55,13 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
         following = queue.entries(at, end).agg(F.min("queue_offset").alias("first")).first()
         assert following is not None
         next_offset = min(next_file, queue.max_offset) if following["first"] is None else following["first"]
-        return _answer(rows, queue, "OFFSET_FOUND_NULL", next_offset)
-    return _answer(rows, queue, "FOUND" if page.kept else "MESSAGE_WAS_REMOVING", page.last + 1)
+        lost = lost_in_queue(at, topic, queue_id, offset, next_offset)
+        return _answer(rows, queue, "OFFSET_FOUND_NULL", next_offset, lost)
+    next_offset = page.last + 1
+    # An inner batch leaves offsets without an entry too.
+    has_gaps = page.found < next_offset - offset
+    lost = lost_in_queue(at, topic, queue_id, offset, next_offset) if has_gaps else None
+    return _answer(rows, queue, "FOUND" if page.kept else "MESSAGE_WAS_REMOVING", next_offset, lost)
 
 
 def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
@@ -71,6 +82,8 @@ def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
     return None
 
 
-def _answer(rows: DataFrame, queue: Queue, status: str, next_offset: int) -> Answer:
-    said = {"pull_status": status, "next_offset": next_offset}
+def _answer(rows: DataFrame, queue: Queue, status: str, next_offset: int, remark: str | None = None) -> Answer:
+    said: dict[str, Any] = {"pull_status": status, "next_offset": next_offset}
+    if remark is not None:
+        said["remark"] = remark
     return Answer(rows, complete=queue.is_up_to_date, result=said)

@@ -1,6 +1,7 @@
 """The kinds of queries of the job `query`: the options each needs, and the function that answers it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +25,7 @@ from pipelines.reports.offset_by_time import Boundary, messages_from_time
 from pipelines.reports.pull import DEFAULT_MESSAGES, pull
 from pipelines.reports.queues import expect_topic, is_up_to_date, was_up_to_date
 from pipelines.rocketmq.message_ids import is_message_id
+from pipelines.store.holes import lost_at, lost_in_queue
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
 
@@ -111,9 +113,15 @@ def _by_unique_key(at: Snapshot, question: Question) -> Answer:
 def _by_offset(at: Snapshot, question: Question) -> Answer:
     (offset,) = question.need("offset")
     if question.topic is None and question.queue_id is None:
-        return Answer(messages_at_offset(at, offset))
+        return _or_why_not(Answer(messages_at_offset(at, offset)), lost_at(at, offset))
     topic, queue_id = question.need("topic", "queue_id")
-    return message_at(at, topic, queue_id, offset)
+    answer = message_at(at, topic, queue_id, offset)
+    return _or_why_not(answer, lost_in_queue(at, topic, queue_id, offset, offset + 1))
+
+
+def _or_why_not(answer: Answer, lost: str | None) -> Answer:
+    """The answer; its `remark` says why a message is not there, where that is known."""
+    return answer if lost is None else replace(answer, result={**answer.result, "remark": lost})
 
 
 def _by_time(at: Snapshot, question: Question) -> Answer:

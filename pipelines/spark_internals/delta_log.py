@@ -132,9 +132,9 @@ class DeltaTable:
         if not self.commits_are_files:
             return False
         path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
-        if files.exists(path(directory, _commit_file(known.version + 1))):
+        if files.exists(path(directory, commit_file(known.version + 1))):
             return False
-        last = path(directory, _commit_file(known.version))
+        last = path(directory, commit_file(known.version))
         return (
             bool(files.exists(last))
             and files.getFileStatus(last).getModificationTime() == known.last_commit_written_ms
@@ -164,6 +164,16 @@ class DeltaTable:
         version = int(self._commit_at(timestamp_ms).version())
         return DeltaSnapshot(self.delta_log.getSnapshotAt(version, none, none, False))
 
+    def at_version(self, version: int) -> "DeltaSnapshot | None":
+        """A past version; None where Delta can no longer read it."""
+        none = self._jvm.scala.Option.empty()
+        try:
+            return DeltaSnapshot(self.delta_log.getSnapshotAt(version, none, none, False))
+        except Exception as failure:
+            if not any(True for _ in java_causes(failure)):
+                raise
+            return None
+
     def first_commit_ms(self) -> int:
         """When the oldest version that can still be read was committed, epoch milliseconds."""
         return int(self._commit_at(0).timestamp())
@@ -185,7 +195,7 @@ class DeltaTable:
 
         A log store does so when the log is listed.
         """
-        after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], _commit_file(version + 1))
+        after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], commit_file(version + 1))
         self.delta_log.store().listFrom(after, self.delta_log.newDeltaHadoopConf())
 
     def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
@@ -217,7 +227,7 @@ class DeltaTable:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """The actions of a commit; None where the log does not have its file."""
         directory, files = self._log_directory
-        path = self._jvm.org.apache.hadoop.fs.Path(directory, _commit_file(version))
+        path = self._jvm.org.apache.hadoop.fs.Path(directory, commit_file(version))
         if not files.exists(path):
             return None
         opened = files.open(path)
@@ -240,7 +250,7 @@ class DeltaTable:
         directory, files = self._log_directory
         checkpoint, found = snapshot.checkpoint()
         first = min(since, max(checkpoint, 0))
-        names = [_commit_file(version) for version in range(first, snapshot.version + 1)]
+        names = [commit_file(version) for version in range(first, snapshot.version + 1)]
         needed = names[checkpoint + 1 - first :] if checkpoint >= first else names
         for name in (*names, f"{snapshot.version:020d}.crc"):
             path = self._jvm.org.apache.hadoop.fs.Path(directory, name)
@@ -392,7 +402,7 @@ def log_store_class(log_store: Any, path: Any) -> str:
             return name
 
 
-def _commit_file(version: int) -> str:
+def commit_file(version: int) -> str:
     return f"{version:020d}.json"
 
 
@@ -418,7 +428,7 @@ def _entries(scala_map: Any) -> dict[str, str | None]:
 
 def has_commit(spark: SparkSession, path: str, version: int) -> bool:
     """Whether a directory has the file of this commit of a Delta table."""
-    target, files = hadoop_path(spark, f"{path}/_delta_log/{_commit_file(version)}")
+    target, files = hadoop_path(spark, f"{path}/_delta_log/{commit_file(version)}")
     return bool(files.exists(target))
 
 

@@ -97,6 +97,16 @@ class Store:
         target, files = hadoop_path(self.spark, path)
         files.delete(target, True)
 
+    def move(self, name: str, to: str) -> None:
+        """Move a directory of the store to another, which is made; where there is one already, a number is added."""
+        source, files = hadoop_path(self.spark, self.path_of(name))
+        target, number = hadoop_path(self.spark, self.path_of(to))[0], 1
+        while files.exists(target):
+            number += 1
+            target = hadoop_path(self.spark, self.path_of(f"{to}.{number}"))[0]
+        files.mkdirs(target.getParent())
+        files.rename(source, target)
+
     def read(self, table: Table) -> DataFrame:
         """The newest rows of a table, or those at the store's past time."""
         if self.as_of_ms is not None:

@@ -1,0 +1,281 @@
+"""Damaged files: what validate finds of them, what `--repair` writes again, what `--cut-damaged` gives up.
+
+The log comes first: the other tables are repaired by it. A repair writes nothing that it cannot prove, and what it replaces
+is moved to `_damaged`, not removed.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import StoreError
+from pipelines.quality.caches import plan_bounds
+from pipelines.quality.expectations import COMPLAINTS_KEPT, Finding
+from pipelines.quality.promise import Promise
+from pipelines.spark_internals.delta_files import TableFiles, forget_logs, take_out
+from pipelines.spark_internals.delta_log import DeltaSnapshot
+from pipelines.store.commit import commit
+from pipelines.store.create import make_tables
+from pipelines.store.cut_out import LostFiles, cut_out
+from pipelines.store.damaged import REBUILT, SET_ASIDE, DamagedTable, damaged_tables
+from pipelines.store.holes import holes_of_log
+from pipelines.store.lock import under_lock
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot, app_id
+from pipelines.store.sql_text import quoted_name, text_literal
+from pipelines.store.store import Store
+from pipelines.store.work import Work
+from schemas import (
+    COMMITLOG,
+    CONSUME_QUEUE,
+    CUT_ROWS,
+    DERIVED,
+    PROGRESS,
+    QUEUE_BOUNDS,
+    REJECTED_MESSAGES,
+    Table,
+)
+
+SUITE = "files"
+FILES = Promise("files", "each table has the files that its log names, as long as they were", "critical")
+WOULD_LOSE = Promise("would_lose", "nothing is given up by --cut-damaged", "info")
+LOST = Promise("lost", "no part of the log is lost", "info")
+
+# Rows are added to these and follow from nothing in them: without a damaged file the others are as they were.
+ADDED_TO = (CUT_ROWS, REJECTED_MESSAGES)
+# Of the queues that a cut concerns so many are named.
+QUEUES_NAMED = 20
+
+
+def findings_of(damaged: Sequence[DamagedTable]) -> list[Finding]:
+    """What validate says of damaged files; empty without any."""
+    complaints = [complaint for each in damaged for complaint in each.complaints()]
+    if not complaints:
+        return []
+    return [Finding(SUITE, FILES, len(complaints), len(complaints), tuple(complaints[:COMPLAINTS_KEPT]))]
+
+
+def holes_found(at: Snapshot) -> list[Finding]:
+    """What validate says of parts of the log that were taken out before; empty without any."""
+    holes = holes_of_log(at)
+    if not holes:
+        return []
+    complaints = [
+        f"bytes {row.from_offset} to {row.to_offset} of the log: {row.reason}; it was taken out at {row.cut_ms}"
+        for row in holes[:COMPLAINTS_KEPT]
+    ]
+    return [Finding(SUITE, LOST, len(holes), len(holes), tuple(complaints))]
+
+
+def repair_files(
+    run: Work, store: Store, damaged: Sequence[DamagedTable], dispatch: Callable[..., Any]
+) -> None:
+    """Write again what can be: files of Delta logs, derived tables and caches. The rest stays as it is.
+
+    store  the run's own, which cannot be opened before the Delta log of its settings is whole
+    """
+    for each in damaged:
+        if each.log:
+            mend = _set_table_aside if each.table in (*DERIVED, PROGRESS) else _repair_log
+            under_lock(store.spark, store.uri, partial(mend, run, store, each))
+    forget_logs(store.spark)
+    gone = [each for each in damaged if each.table in (*DERIVED, PROGRESS) and (each.log or each.is_gone)]
+    damaged = damaged_tables(store)  # with data files of the logs just repaired
+    if any(each.log or each.is_gone for each in damaged if each.table not in (*DERIVED, PROGRESS)):
+        return
+    make_tables(store)
+    bounds = next((each for each in damaged if each.table == QUEUE_BOUNDS and each.data), None)
+    if bounds is not None:
+        _repair_bounds(run, bounds)
+    if any(each.table == PROGRESS and each.data for each in damaged):
+        store_rows = store.spark.createDataFrame([], PROGRESS.columns)
+        run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
+        run.say("progress: written anew; followers find by the log what is done")
+    is_derived = any(each.table in (*DERIVED, PROGRESS) for each in (*gone, *damaged))
+    if is_derived and _log_of(damaged) is None:
+        dispatch(rebuild=True)
+        run.say("consume_queue, message_index, parked, claims: rebuilt from the log")
+
+
+def cut_damaged_files(
+    run: Work, damaged: Sequence[DamagedTable], dispatch: Callable[..., Any], now_ms: int
+) -> None:
+    """Give up what no file has any more: rows of the log, and the last changes of other tables."""
+    store, log = run.store, _log_of(damaged)
+    for each in damaged:
+        if each.data and each.table not in (*REBUILT, COMMITLOG):
+            run.say(_give_up(store, each, is_dry_run=False))
+            run.wrote = True
+    if log is not None and log.data:
+        for line in _loss(store, log, damaged):
+            run.say(line)
+        cut_out(store, log, _queues_are_whole(damaged), now_ms)
+        run.wrote = True
+        dispatch(rebuild=True)
+        run.say("the rest of the log is as it was; what is derived from it was rebuilt")
+
+
+def losses_found(store: Store, damaged: Sequence[DamagedTable]) -> list[Finding]:
+    """What `--cut-damaged` would give up; nothing is written."""
+    said = _losses(store, damaged)
+    return [Finding(SUITE, WOULD_LOSE, len(said), len(said), tuple(said))] if said else []
+
+
+def _losses(store: Store, damaged: Sequence[DamagedTable]) -> list[str]:
+    log = _log_of(damaged)
+    said = _loss(store, log, damaged) if log is not None and log.data else []
+    return said + [
+        _give_up(store, each, is_dry_run=True)
+        for each in damaged
+        if each.data and each.table not in (*REBUILT, COMMITLOG)
+    ]
+
+
+def _log_of(damaged: Sequence[DamagedTable]) -> DamagedTable | None:
+    return next((each for each in damaged if each.table == COMMITLOG), None)
+
+
+def _queues_are_whole(damaged: Sequence[DamagedTable]) -> bool:
+    return not any(each.table in (CONSUME_QUEUE, PROGRESS) for each in damaged)
+
+
+def _loss(store: Store, log: DamagedTable, damaged: Sequence[DamagedTable]) -> list[str]:
+    lost = LostFiles(store.snapshot(), log.data, _queues_are_whole(damaged))
+    rows = "an unknown number of" if lost.rows is None else f"{lost.rows}"
+    said = [f"commitlog: {rows} messages are lost: {lost.reason}"]
+    said += [f"commitlog: bytes {begin} to {end} will have no record" for begin, end in lost.ranges]
+    queues = lost.holes(0).where(F.col("topic") != "").orderBy("topic", "queue_id", "from_queue_offset")
+    named = queues.limit(QUEUES_NAMED + 1).collect()
+    said += [
+        f"queue {row.topic}:{row.queue_id}: offsets {row.from_queue_offset} to {row.to_queue_offset - 1} will have "
+        "no message"
+        for row in named[:QUEUES_NAMED]
+    ]
+    return said + ["… and further queues"] * (len(named) > QUEUES_NAMED)
+
+
+def _repair_log(run: Work, store: Store, damaged: DamagedTable) -> None:
+    """Write commits of a Delta log again, and do without a checkpoint; where it cannot be, say so."""
+    name = damaged.name
+    files = TableFiles(store.spark, store.path(damaged.table))
+    aside = store.path_of(f"{SET_ASIDE}/{name}")
+    for each in damaged.log:
+        if each.version is None:
+            if not files.can_do_without_checkpoint():
+                run.say(f"{name}: the commits before {each.name} are gone too: a backup has the table")
+                continue
+            files.set_aside(each.name, aside)
+            if each.wrong == "is missing":
+                files.set_aside("_last_checkpoint", aside)
+            run.say(f"{name}: read without {each.name}, from the commits before it")
+            run.wrote = True
+            continue
+        actions = files.commit_from_checksums(each.version)
+        if actions is None:
+            run.say(f"{name}: {each.name} {each.wrong}, and no file tells what was in it: a backup has it")
+            continue
+        files.set_aside(each.name, aside)
+        files.write_commit(each.version, actions)
+        run.say(f"{name}: {each.name} was written again from the checksum files beside it")
+        run.wrote = True
+
+
+def _set_table_aside(run: Work, store: Store, damaged: DamagedTable) -> None:
+    """Move the log of a table that is built from another: the table is made again."""
+    store.move(f"{damaged.name}/_delta_log", f"{SET_ASIDE}/{damaged.name}")
+    run.say(f"{damaged.name}: its Delta log cannot be read and was set aside")
+    run.wrote = True
+
+
+def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
+    """Put back the bounds as of an earlier append: the log's later ones are added when they are read."""
+    store = run.store
+    before = _held_before(store, damaged)
+    rows = (
+        store.spark.createDataFrame([], QUEUE_BOUNDS.columns)
+        if before is None
+        else before.read(store.spark).select(*QUEUE_BOUNDS.names)
+    )
+    run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, rows.coalesce(1)),)))
+    if before is None:
+        run.commit(lambda at: plan_bounds(at, store.settings))
+        run.say("queue_bounds: written anew from the records of the log")
+    else:
+        run.say("queue_bounds: put back as of an earlier append; the log has the later ones")
+
+
+def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:
+    """Read a table without its damaged files, or as it was before them. Returns what that costs, in words."""
+    table, names = damaged.table, [file.name for file in damaged.data]
+    will = "will be" if is_dry_run else "were" if len(names) > 1 else "was"
+    if table.numbered_by == "nothing" or table in ADDED_TO:
+        if not is_dry_run:
+            number = None if table.numbered_by == "nothing" else app_id(table)
+            _take_out(store, table, names, number)
+        return f"{table.name}: {', '.join(names)} {will} taken out; the table's other rows stay"
+    before = _held_before(store, damaged)
+    if before is None:
+        raise StoreError(
+            f"{table.name}: {', '.join(names)} cannot be given up: no earlier version of the table is whole. Put it back "
+            "from a backup"
+        )
+    if not is_dry_run:
+        _put_back(store, damaged, before)
+    return (
+        f"{table.name}: what it held at {before.last_commit_written_ms} {'will be' if is_dry_run else 'was'} put back in "
+        f"place of {', '.join(names)}; what was changed since is lost"
+    )
+
+
+def _take_out(store: Store, table: Table, names: Sequence[str], number: str | None) -> None:
+    def once() -> bool:
+        numbered = None if number is None else (number, store.snapshot().number(table) + 1)
+        return take_out(store.spark, store.path(table), names, numbered, "damaged files taken out")
+
+    if not under_lock(store.spark, store.uri, once):
+        raise StoreError(f"another job was writing to {table.name}; run this again")
+
+
+def _put_back(store: Store, damaged: DamagedTable, before: DeltaSnapshot) -> None:
+    table = damaged.table
+    rows = before.read(store.spark).select(*table.names)
+    if not table.partition_by:
+        commit(store, lambda at: Plan((at.replace(table, rows),)))
+        return
+    for file in damaged.data:  # a handful: of one partition each
+        is_it = " AND ".join(
+            f"{quoted_name(name)} = {text_literal(str(value))}" for name, value in file.partition.items()
+        )
+        key = str(file.partition["group"]) if table.numbered_by == "group" else ""
+        write = partial(_replaced, table=table, rows=rows.where(is_it), where=is_it, key=key)
+        commit(store, write)
+
+
+def _replaced(at: Snapshot, table: Table, rows: DataFrame, where: str, key: str) -> Plan:
+    return Plan((at.replace(table, rows.coalesce(1), where, key=key),))
+
+
+def _held_before(store: Store, damaged: DamagedTable) -> DeltaSnapshot | None:
+    """The newest earlier version of a table whose files, in the partitions that are damaged, are all there."""
+    table = damaged.table
+    files = TableFiles(store.spark, store.path(table))
+    partitions = [file.partition for file in damaged.data]
+    for version in reversed(range(max(files.newest, 0))):
+        found = store.delta(table).at_version(version)
+        if found is None:
+            return None
+        if not any(file.partition in partitions for file in files.damaged_data(found)):
+            return found
+    return None
+
+
+def damage_left(damaged: Sequence[DamagedTable]) -> str:
+    """The sentence with which a run ends on a damaged store."""
+    names = ", ".join(each.name for each in damaged)
+    return (
+        f"files of {names} are missing or damaged; the other promises were not checked. What to do stands beside each file"
+    )
+

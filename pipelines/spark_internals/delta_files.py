@@ -1,0 +1,341 @@
+"""The files of a Delta table, read without Delta, which refuses a damaged log as a whole, or reads less of it.
+
+Read from Delta 4.4.0: every commit `N.json` has a line for each action, commitInfo first, and ends with a newline. Its
+checksum file `N.crc` repeats the whole state after it, with the table's files while they are few: so a lost commit can be
+written again from it and the one before.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file, is_conflict
+from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.jvm import is_java, java_session, jvm
+
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKSUM = re.compile(r"(\d{20})\.crc")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_HINT = "_last_checkpoint"
+_PARQUET_ENDS_WITH = b"PAR1"
+
+
+@dataclass(frozen=True)
+class LogDamage:
+    """Damage of a Delta log.
+
+    name     the file that is missing or damaged, in `_delta_log`
+    wrong    what is wrong with it, after its name in a sentence
+    version  of the commit; None for a checkpoint
+    """
+
+    name: str
+    wrong: str
+    version: int | None = None
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file of a table's newest version.
+
+    name       below the table's directory
+    size       bytes it must have
+    found      bytes it has; None where it is missing
+    partition  values of the columns that the table is partitioned by
+    stats      Delta's statistics of its rows
+    """
+
+    name: str
+    size: int
+    found: int | None
+    partition: Mapping[str, str | None]
+    stats: Mapping[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        return self.stats.get("numRecords")
+
+    def least(self, column: str) -> Any:
+        return self.stats.get("minValues", {}).get(column)
+
+    def greatest(self, column: str) -> Any:
+        return self.stats.get("maxValues", {}).get(column)
+
+
+class TableFiles:
+    """The files in the directory of one table."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self.path = path
+
+    @cached_property
+    def log(self) -> dict[str, int]:
+        """The files of the Delta log and their lengths, bytes; empty where there is none."""
+        return dict(self._lengths("_delta_log"))
+
+    @cached_property
+    def commits(self) -> list[int]:
+        return self._versions(_COMMIT)
+
+    @cached_property
+    def checkpoint(self) -> int:
+        """The version of the newest checkpoint that is whole; -1 without one."""
+        return max((version for version, is_whole in self._checkpoints() if is_whole), default=-1)
+
+    @property
+    def newest(self) -> int:
+        """The newest version that any file of the log is of."""
+        return max([self.checkpoint, *self.commits, *self._versions(_CHECKSUM)], default=-1)
+
+    def log_damage(self) -> list[LogDamage]:
+        """What is wrong with the files that the newest version is read from."""
+        found = [
+            LogDamage(name, "is not whole", None)
+            for name in self.log
+            if (match := _CHECKPOINT.fullmatch(name))
+            and int(match[1]) > self.checkpoint
+            and not self._is_whole_parquet(name)
+        ]
+        hint = self._hint()
+        if hint > self.checkpoint and not found:
+            found.append(LogDamage(f"{hint:020d}.checkpoint.parquet", "is missing"))
+        there = set(self.commits)
+        for version in range(self.checkpoint + 1, self.newest + 1):
+            if version not in there:
+                found.append(LogDamage(commit_file(version), "is missing", version))
+            elif not self._is_whole_commit(version):
+                found.append(LogDamage(commit_file(version), "is cut short", version))
+        return found
+
+    def can_do_without_checkpoint(self) -> bool:
+        """Whether every commit after the newest whole checkpoint is there."""
+        return set(self.commits) >= set(range(self.checkpoint + 1, self.newest + 1))
+
+    def commit_from_checksums(self, version: int) -> list[dict[str, Any]] | None:
+        """The actions of a lost commit, from its checksum file and the one before; None where they do not list all files."""
+        after = self._checksum(version)
+        before = self._checksum(version - 1) if version else {"allFiles": []}
+        if after is None or before is None or "allFiles" not in after or "allFiles" not in before:
+            return None
+        kept = self._actions(version)
+        info = kept[0] if kept and "commitInfo" in kept[0] else {"commitInfo": self._info(version, after)}
+        actions = [info]
+        for action, key in (("protocol", "protocol"), ("metaData", "metadata")):
+            if after.get(key) != before.get(key):
+                actions.append({action: after[key]})
+        numbers = {each["appId"]: each for each in before.get("setTransactions", ())}
+        actions += [
+            {"txn": each}
+            for each in after.get("setTransactions", ())
+            if each["version"] != numbers.get(each["appId"], {}).get("version")
+        ]
+        had = {each["path"]: each for each in before["allFiles"]}
+        has = {each["path"]: each for each in after["allFiles"]}
+        actions += [{"add": {**each, "dataChange": True}} for path, each in has.items() if path not in had]
+        removed_ms = int(time.time() * 1000)
+        actions += [
+            {
+                "remove": {
+                    "path": path,
+                    "deletionTimestamp": removed_ms,
+                    "dataChange": True,
+                    "extendedFileMetadata": True,
+                    "partitionValues": each.get("partitionValues", {}),
+                    "size": each["size"],
+                }
+            }
+            for path, each in had.items()
+            if path not in has
+        ]
+        return actions
+
+    def write_commit(self, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
+        """Write the file of a commit that is missing."""
+        target, files = hadoop_path(self._spark, f"{self.path}/_delta_log/{commit_file(version)}")
+        text = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+        stream = files.create(target, False)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+    def set_aside(self, name: str, directory: str) -> None:
+        """Move a file of the Delta log, where it is there, to a directory; the checkpoint's hint goes with a checkpoint."""
+        if _CHECKPOINT.fullmatch(name):
+            self.set_aside(_HINT, directory)
+        source, files = hadoop_path(self._spark, f"{self.path}/_delta_log/{name}")
+        if not files.exists(source):
+            return
+        target, _ = hadoop_path(self._spark, f"{directory}/{name}.{int(time.time() * 1000)}")
+        files.mkdirs(target.getParent())
+        files.rename(source, target)
+
+    def damaged_data(self, version: DeltaSnapshot | None = None) -> list[DataFile]:
+        """Files of a version, else of the newest, that are missing or have another length. The log itself must be sound.
+
+        The driver gets a few bytes a file of the table's directory.
+        """
+        newest = DeltaTable(self._spark, self.path).newest() if version is None else version
+        listed = newest.listed_files()
+        if listed is not None:
+            files = [(file.name, file.size, file.partition, file.stats) for file in listed]
+        else:
+            rows = newest.files(self._spark).select("path", "size", "partitionValues", "stats").collect()
+            files = [(unquote(row.path), row["size"], row.partitionValues, row.stats) for row in rows]
+        found: dict[str, dict[str, int]] = {}
+        damaged = []
+        for name, size, partition, stats in files:
+            if NOT_BELOW.search(name):
+                continue  # a file elsewhere
+            folder, _, file = name.rpartition("/")
+            if folder not in found:
+                found[folder] = dict(self._lengths(folder))
+            if found[folder].get(file) != size:
+                values = json.loads(stats or "{}")
+                damaged.append(DataFile(name, size, found[folder].get(file), partition, values))
+        return damaged
+
+    def _info(self, version: int, checksum: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of who made a commit whose own commitInfo is lost."""
+        return {
+            "timestamp": int(time.time() * 1000),
+            "operation": "WRITE",
+            "operationParameters": {},
+            "readVersion": version - 1,
+            "isolationLevel": "Serializable",
+            "isBlindAppend": False,
+            "engineInfo": "written again from the checksum file",
+            "txnId": checksum.get("txnId"),
+        }
+
+    def _is_whole_commit(self, version: int) -> bool:
+        text = self._read(commit_file(version)).decode(errors="replace")
+        actions = self._actions(version)
+        if actions is None or not text.endswith("\n") or not any("commitInfo" in each for each in actions):
+            return False
+        info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
+        is_append = (info.get("operationParameters") or {}).get("mode") == "Append"
+        files = (info.get("operationMetrics") or {}).get("numFiles")
+        return not is_append or files is None or int(files) == sum("add" in each for each in actions)
+
+    def _actions(self, version: int) -> list[dict[str, Any]] | None:
+        """The actions of a commit up to the first line that is not whole; None where there is none."""
+        if commit_file(version) not in self.log:
+            return None
+        actions = []
+        for line in self._read(commit_file(version)).decode(errors="replace").split("\n"):
+            if line:
+                try:
+                    actions.append(json.loads(line))
+                except ValueError:
+                    return actions or None
+        return actions
+
+    def _checksum(self, version: int) -> dict[str, Any] | None:
+        name = f"{version:020d}.crc"
+        if name not in self.log:
+            return None
+        try:
+            found = json.loads(self._read(name))
+        except ValueError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _hint(self) -> int:
+        """The version of the checkpoint that the log's hint names; -1 without one that can be read."""
+        if _HINT not in self.log:
+            return -1
+        try:
+            return int(json.loads(self._read(_HINT))["version"])
+        except (ValueError, KeyError, TypeError):
+            return -1
+
+    def _checkpoints(self) -> Iterator[tuple[int, bool]]:
+        for name in self.log:
+            match = _CHECKPOINT.fullmatch(name)
+            if match:
+                yield int(match[1]), self._is_whole_parquet(name)
+
+    def _is_whole_parquet(self, name: str) -> bool:
+        return self._read(name, last=len(_PARQUET_ENDS_WITH)) == _PARQUET_ENDS_WITH
+
+    def _versions(self, names: re.Pattern[str]) -> list[int]:
+        return sorted(int(match[1]) for name in self.log if (match := names.fullmatch(name)))
+
+    def _lengths(self, folder: str) -> Iterator[tuple[str, int]]:
+        directory, files = hadoop_path(self._spark, f"{self.path}/{folder}" if folder else self.path)
+        if not files.exists(directory):
+            return
+        for status in files.listStatus(directory):
+            if not status.isDirectory():
+                yield str(status.getPath().getName()), int(status.getLen())
+
+    def _read(self, name: str, last: int | None = None) -> bytes:
+        """The bytes of a file of the log, or its last ones, without Hadoop's own check: it refuses what is cut short."""
+        path, files = hadoop_path(self._spark, f"{self.path}/_delta_log/{name}")
+        if is_java(files, "org.apache.hadoop.fs.LocalFileSystem"):
+            files = files.getRaw()
+        stream = files.open(path)
+        try:
+            if last is not None:
+                stream.seek(max(0, self.log[name] - last))
+            return bytes(jvm(self._spark).org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+
+def rows_of_files(spark: SparkSession, path: str, names: Sequence[str], like: DataFrame) -> DataFrame:
+    """The rows of some of a table's data files, with the columns of `like`."""
+    if not names:
+        return like.limit(0)
+    reader = spark.read.schema(like.schema).option("basePath", path)
+    return reader.parquet(*(f"{path}/{name}" for name in names))
+
+
+def take_out(
+    spark: SparkSession, path: str, names: Sequence[str], number: tuple[str, int] | None, token: str
+) -> bool:
+    """Take data files out of a table without reading them, in a commit with a number; False where another came first.
+
+    number  the application id and the commit's number; None for a table whose commits have none
+    """
+    java, session = jvm(spark), java_session(spark)
+    none = java.scala.Option.empty()
+    # A session of its own: the commit's user metadata is a setting.
+    own = spark.newSession()
+    own.conf.set("spark.databricks.delta.commitInfo.userMetadata", token)
+    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(own), path)
+    java.org.apache.spark.sql.SparkSession.setActiveSession(java_session(own))
+    try:
+        transaction = log.startTransaction(none, none)
+        if number is not None and transaction.txnVersion(number[0]) >= number[1]:
+            return False
+        removed = set(names)
+        actions = java.java.util.ArrayList()
+        for file in transaction.snapshot().allFiles().collectAsList():
+            if unquote(str(file.path())) in removed:
+                actions.add(file.remove())
+        if number is not None:
+            now = java.scala.Some(int(time.time() * 1000))
+            actions.add(java.org.apache.spark.sql.delta.actions.SetTransaction(number[0], number[1], now))
+        operations = java.org.apache.spark.sql.delta
+        manual = getattr(getattr(operations, "DeltaOperations$ManualUpdate$"), "MODULE$")
+        transaction.commit(java.PythonUtils.toSeq(actions), manual)
+    except Exception as failure:
+        if is_conflict(failure):
+            return False
+        raise
+    finally:
+        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+    return True
+
+
+def forget_logs(spark: SparkSession) -> None:
+    """Have Delta read logs again whose files were changed by other means than a commit."""
+    jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()

@@ -1,0 +1,101 @@
+"""Holes: parts of the log whose rows are lost, taken out so that the rest is read.
+
+Offsets stay as they are: a hole is room that no row takes, as a blank is, and a queue goes on after it where it would have
+gone on. Readers find no rows there and say why.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from pipelines.errors import TableMissing
+from pipelines.store.snapshot import Snapshot
+from schemas import HOLES
+
+
+def holes_of_log(at: Snapshot) -> Sequence[Row]:
+    """The parts of the log that are lost, (from_offset, to_offset, reason, cut_ms): a few, one a lost file or less."""
+    try:
+        return at.cached("holes", (HOLES,), lambda: _of_log(at))
+    except TableMissing:  # made by an earlier version
+        return ()
+
+
+def _of_log(at: Snapshot) -> Sequence[Row]:
+    if at.is_empty(HOLES):
+        return ()
+    return tuple(at.read(HOLES).where(F.col("topic") == "").orderBy("from_offset").collect())
+
+
+def is_in_a_hole(at: Snapshot, first: Column, following: Column) -> Column:
+    """Whether the log has lost all of [first, following): a hole, or several that touch, cover it."""
+    return _any_hole(at, lambda begin, end: (begin <= first) & (following <= end))
+
+
+def touches_a_hole(at: Snapshot, first: Column, following: Column) -> Column:
+    """Whether the log has lost something of [first, following)."""
+    return _any_hole(at, lambda begin, end: (begin < following) & (first < end))
+
+
+def _any_hole(at: Snapshot, condition: Callable[[Column, Column], Column]) -> Column:
+    ranges = joined([(row.from_offset, row.to_offset) for row in holes_of_log(at)])
+    return in_ranges(ranges, condition)
+
+
+def in_ranges(ranges: Sequence[tuple[int, int]], condition: Callable[[Column, Column], Column]) -> Column:
+    """Whether a condition on (begin, end) holds of one of some ranges of offsets; unknown is false."""
+    if not ranges:
+        return F.lit(False)
+    each = [
+        F.struct(F.lit(begin).cast("long").alias("begin"), F.lit(end).cast("long").alias("end"))
+        for begin, end in ranges
+    ]
+    found = F.exists(F.array(*each), lambda hole: condition(hole["begin"], hole["end"]))
+    return F.coalesce(found, F.lit(False))
+
+
+def lost_ends(at: Snapshot) -> DataFrame:
+    """How far the log and each queue that has lost messages went at least: `topic`, `queue_id`, `lost_end`."""
+    end = F.max(F.coalesce("to_queue_offset", "to_offset")).alias("lost_end")
+    return at.read(HOLES).groupBy("topic", "queue_id").agg(end)
+
+
+def joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half-open ranges as few that cover the same.
+
+    >>> joined([(0, 5), (5, 7), (9, 10), (1, 2)])
+    [(0, 7), (9, 10)]
+    """
+    found: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
+
+
+def lost_in_queue(at: Snapshot, topic: str, queue_id: int, first: int, following: int) -> str | None:
+    """Why offsets [first, following) of a queue have no messages, in words; None where none of them is known to be lost."""
+    if not holes_of_log(at):
+        return None
+    of_queue = at.read(HOLES).where((F.col("topic") == topic) & (F.col("queue_id") == queue_id))
+    lost = of_queue.where(
+        (F.col("from_queue_offset") < following) & (F.col("to_queue_offset") > first)
+    ).orderBy("from_queue_offset")
+    found = lost.limit(3).collect()
+    if not found:
+        return None
+    return "; ".join(
+        f"offsets {row.from_queue_offset} to {row.to_queue_offset - 1} of {topic}:{queue_id} are lost: {row.reason}"
+        for row in found
+    )
+
+
+def lost_at(at: Snapshot, offset: int) -> str | None:
+    """Why there is no record at a byte of the log, in words; None where none is known to be lost there."""
+    row = next((row for row in holes_of_log(at) if row.from_offset <= offset < row.to_offset), None)
+    if row is None:
+        return None
+    return f"bytes {row.from_offset} to {row.to_offset} of the log are lost: {row.reason}"
