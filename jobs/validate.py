@@ -26,7 +26,6 @@ from pipelines.quality.content import (
     send_back_requests,
 )
 from pipelines.quality.damage import (
-    SUITE,
     WOULD_LOSE,
     cut_damaged_files,
     damage_left,
@@ -45,7 +44,7 @@ from pipelines.reports.queues import expect_topic
 from pipelines.store.create import make_tables
 from pipelines.store.damaged import DamagedTable, damaged_tables, is_a_store
 from pipelines.store.store import Store
-from schemas import COMMITLOG, REJECTED_MESSAGES
+from schemas import REJECTED_MESSAGES
 
 # How many broken promises the run's last sentence names.
 PROMISES_TOLD = 3
@@ -175,10 +174,7 @@ def validate(
         findings, scopes, counts = _validate_suites(run, names, after, repair)
         if was_repaired:
             counts["repaired"] = counts.get("repaired", 0) + 1
-        lost = holes_found(run.store.snapshot())
-        if lost:
-            findings = [*lost, *findings]
-            scopes = {SUITE: Scope(-1, run.store.snapshot().number(COMMITLOG), None), **scopes}
+        findings = [*holes_found(run.store.snapshot()), *findings]
     show_findings(findings, output, run.quiet)
     return {**_judged(run, findings, scopes, fail_on), **counts}
 

@@ -15,6 +15,7 @@ from pipelines.errors import StoreError
 from pipelines.quality.caches import plan_bounds
 from pipelines.quality.expectations import COMPLAINTS_KEPT, Finding
 from pipelines.quality.promise import Promise
+from pipelines.reports.page.words import moment
 from pipelines.spark_internals.delta_files import TableFiles, forget_logs, take_out
 from pipelines.spark_internals.delta_log import DeltaSnapshot
 from pipelines.store.commit import commit
@@ -64,7 +65,7 @@ def holes_found(at: Snapshot) -> list[Finding]:
     if not holes:
         return []
     complaints = [
-        f"bytes {row.from_offset} to {row.to_offset} of the log: {row.reason}; it was taken out at {row.cut_ms}"
+        f"bytes {row.from_offset} to {row.to_offset} of the log: {row.reason}; it was taken out on {moment(row.cut_ms)} UTC"
         for row in holes[:COMPLAINTS_KEPT]
     ]
     return [Finding(SUITE, LOST, len(holes), len(holes), tuple(complaints))]
@@ -79,8 +80,8 @@ def repair_files(
     """
     for each in damaged:
         if each.log:
-            mend = _set_table_aside if each.table in (*DERIVED, PROGRESS) else _repair_log
-            under_lock(store.spark, store.uri, partial(mend, run, store, each))
+            fix = _set_table_aside if each.table in (*DERIVED, PROGRESS) else _repair_log
+            under_lock(store.spark, store.uri, partial(fix, run, store, each))
     forget_logs(store.spark)
     gone = [each for each in damaged if each.table in (*DERIVED, PROGRESS) and (each.log or each.is_gone)]
     damaged = damaged_tables(store)  # with data files of the logs just repaired
@@ -185,8 +186,8 @@ def _repair_log(run: Work, store: Store, damaged: DamagedTable) -> None:
 
 def _set_table_aside(run: Work, store: Store, damaged: DamagedTable) -> None:
     """Move the log of a table that is built from another: the table is made again."""
-    store.move(f"{damaged.name}/_delta_log", f"{SET_ASIDE}/{damaged.name}")
-    run.say(f"{damaged.name}: its Delta log cannot be read and was set aside")
+    store.move(damaged.name, f"{SET_ASIDE}/{damaged.name}")
+    run.say(f"{damaged.name}: its Delta log cannot be read; the table was set aside and is made again")
     run.wrote = True
 
 
@@ -213,10 +214,17 @@ def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:
     will = "will be" if is_dry_run else "were" if len(names) > 1 else "was"
     if table.numbered_by == "nothing" or table in ADDED_TO:
         if not is_dry_run:
-            number = None if table.numbered_by == "nothing" else app_id(table)
-            _take_out(store, table, names, number)
+            application = None if table.numbered_by == "nothing" else app_id(table)
+            _take_out(store, table, names, application)
         return f"{table.name}: {', '.join(names)} {will} taken out; the table's other rows stay"
     before = _held_before(store, damaged)
+    if before is None and table.numbered_by == "group":
+        groups = sorted({str(file.partition["group"]) for file in damaged.data})
+        if not is_dry_run:
+            for group in groups:
+                own = [file.name for file in damaged.data if file.partition["group"] == group]
+                _take_out(store, table, own, app_id(table, group))
+        return f"{table.name}: what {', '.join(groups)} had in {', '.join(names)} {will} lost: nothing earlier is there"
     if before is None:
         raise StoreError(
             f"{table.name}: {', '.join(names)} cannot be given up: no earlier version of the table is whole. Put it back "
@@ -225,14 +233,15 @@ def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:
     if not is_dry_run:
         _put_back(store, damaged, before)
     return (
-        f"{table.name}: what it held at {before.last_commit_written_ms} {'will be' if is_dry_run else 'was'} put back in "
+        f"{table.name}: what it held at {moment(before.last_commit_written_ms)} UTC {'will be' if is_dry_run else 'was'} put back in "
         f"place of {', '.join(names)}; what was changed since is lost"
     )
 
 
-def _take_out(store: Store, table: Table, names: Sequence[str], number: str | None) -> None:
+def _take_out(store: Store, table: Table, names: Sequence[str], application: str | None) -> None:
     def once() -> bool:
-        numbered = None if number is None else (number, store.snapshot().number(table) + 1)
+        last = None if application is None else store.delta(table).newest().number(application)
+        numbered = None if application is None or last is None else (application, last + 1)
         return take_out(store.spark, store.path(table), names, numbered, "damaged files taken out")
 
     if not under_lock(store.spark, store.uri, once):
@@ -267,7 +276,8 @@ def _held_before(store: Store, damaged: DamagedTable) -> DeltaSnapshot | None:
         found = store.delta(table).at_version(version)
         if found is None:
             return None
-        if not any(file.partition in partitions for file in files.damaged_data(found)):
+        is_there = any(partition in partitions for partition in found.partitions(store.spark))
+        if is_there and not any(file.partition in partitions for file in files.damaged_data(found)):
             return found
     return None
 

@@ -155,7 +155,8 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
             ROLLS: F.when(
                 is_first & has_one_before & ~F.coalesce("batch_goes_on", F.lit(False)),
                 complaint(
-                    (F.col("size_bytes") + BLANK_BYTES > room) | is_after_hole,
+                    (F.col("size_bytes") + BLANK_BYTES > room)
+                    | touches_a_hole(at, F.col("before.end"), offset),
                     F.format_string(
                         "%s takes %d bytes and opens a segment; %d were left in the one before",
                         record(),

@@ -24,6 +24,9 @@ _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _HINT = "_last_checkpoint"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+# Further damage of one log is not listed.
+_DAMAGE_LISTED = 20
 _PARQUET_ENDS_WITH = b"PAR1"
 
 
@@ -113,7 +116,7 @@ class TableFiles:
                 found.append(LogDamage(commit_file(version), "is missing", version))
             elif not self._is_whole_commit(version):
                 found.append(LogDamage(commit_file(version), "is cut short", version))
-        return found
+        return found[:_DAMAGE_LISTED]
 
     def can_do_without_checkpoint(self) -> bool:
         """Whether every commit after the newest whole checkpoint is there."""
@@ -305,15 +308,11 @@ def take_out(
 
     number  the application id and the commit's number; None for a table whose commits have none
     """
-    java, session = jvm(spark), java_session(spark)
-    none = java.scala.Option.empty()
-    # A session of its own: the commit's user metadata is a setting.
-    own = spark.newSession()
-    own.conf.set("spark.databricks.delta.commitInfo.userMetadata", token)
-    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(own), path)
-    java.org.apache.spark.sql.SparkSession.setActiveSession(java_session(own))
+    java = jvm(spark)
+    log = java.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
+    spark.conf.set(_USER_METADATA, token)
     try:
-        transaction = log.startTransaction(none, none)
+        transaction = log.startTransaction()
         if number is not None and transaction.txnVersion(number[0]) >= number[1]:
             return False
         removed = set(names)
@@ -324,15 +323,15 @@ def take_out(
         if number is not None:
             now = java.scala.Some(int(time.time() * 1000))
             actions.add(java.org.apache.spark.sql.delta.actions.SetTransaction(number[0], number[1], now))
-        operations = java.org.apache.spark.sql.delta
-        manual = getattr(getattr(operations, "DeltaOperations$ManualUpdate$"), "MODULE$")
+        operation = getattr(java.org.apache.spark.sql.delta, "DeltaOperations$ManualUpdate$")
+        manual = getattr(operation, "MODULE$")
         transaction.commit(java.PythonUtils.toSeq(actions), manual)
     except Exception as failure:
         if is_conflict(failure):
             return False
         raise
     finally:
-        java.org.apache.spark.sql.SparkSession.setActiveSession(session)
+        spark.conf.unset(_USER_METADATA)
     return True
 
 

@@ -326,6 +326,13 @@ class DeltaSnapshot:
             for name, file in zip(names, files, strict=True)
         ]
 
+    def partitions(self, spark: SparkSession) -> list[Mapping[str, str | None]]:
+        """The partition of each of its files, for a table of few."""
+        listed = self.listed_files()
+        if listed is not None:
+            return [file.partition for file in listed]
+        return [row.partitionValues for row in self.files(spark).select("partitionValues").collect()]
+
     def greatest(self, column: str) -> int | None:
         """The greatest value of a numeric column, by the statistics of its files; -1 without rows, None where unknown."""
         files = self.listed_files()
