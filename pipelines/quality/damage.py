@@ -232,9 +232,10 @@ def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:
         )
     if not is_dry_run:
         _put_back(store, damaged, before)
+    is_put_back = "will be put back" if is_dry_run else "was put back"
     return (
-        f"{table.name}: what it held at {moment(before.last_commit_written_ms)} UTC {'will be' if is_dry_run else 'was'} put back in "
-        f"place of {', '.join(names)}; what was changed since is lost"
+        f"{table.name}: what it held at {moment(before.last_commit_written_ms)} UTC {is_put_back} in place of "
+        f"{', '.join(names)}; what was changed since is lost"
     )
 
 

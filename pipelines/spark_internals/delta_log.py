@@ -190,6 +190,13 @@ class DeltaTable:
         while (actions := self._actions(version := version + 1)) is not None:
             yield _commit_info(version, actions)
 
+    def has_lost_commit(self, version: int) -> bool:
+        """Whether the commit after a version was made, and its file is gone: its checksum file, written after it, is there."""
+        path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
+        if not files.exists(path(directory, f"{version + 1:020d}.crc")):
+            return False
+        return not files.exists(path(directory, commit_file(version + 1)))
+
     def complete(self, version: int) -> None:
         """Have the log store put missing files: of commits whose writer ended when it had only recorded them elsewhere.
 

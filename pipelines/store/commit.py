@@ -20,13 +20,14 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.errors import HeadMoved
-from pipelines.spark_internals.delta_log import CommitInfo, is_conflict
+from pipelines.errors import HeadMoved, StoreError
+from pipelines.spark_internals.delta_log import CommitInfo, commit_file, is_conflict
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, with_plan
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
+from schemas import COMMITLOG
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +165,15 @@ def expect_head(store: Store, write: Write) -> None:
     """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan."""
     if write.after is None:
         return
-    found = store.delta(write.table).newest().number(app_id(write.table, write.key))
+    table = store.delta(write.table)
+    newest = table.newest()
+    if write.table is COMMITLOG and table.has_lost_commit(newest.version):
+        raise StoreError(
+            f"commitlog: _delta_log/{commit_file(newest.version + 1)} is missing, so the log's last append cannot be read. "
+            f"Nothing was written, since offsets would be given twice: run `commitlake validate --store {store.uri} "
+            "--repair`, then this again"
+        )
+    found = newest.number(app_id(write.table, write.key))
     if found != write.after:
         raise HeadMoved(
             f"planned commit {write.number} of {write.table.name}, but its last commit is {found}"

@@ -192,6 +192,29 @@ def test_without_queues_the_whole_log_is_recovered(spark: SparkSession, broker: 
     assert ends(log) == (broker.records[5].physical_offset, broker.records[5].physical_offset)
 
 
+def test_a_damaged_queue_entry_ends_what_the_queues_cover(spark: SparkSession, broker: Broker):
+    """Entries after it are not used: recovery starts before it, and the log has the records they were of."""
+    entries = [(record.physical_offset, record.size_bytes, 0) for record in broker.records]
+    entries[10] = (entries[10][0], 0, 0)
+    write_queue(broker.root, "orders", 0, entries)
+    log = broker.log(spark)
+    assert (log.queues_end, log.recovered_from) == (broker.records[10].physical_offset, 2)
+    assert log.end.truncated_at is None
+    assert log.queue_ends() == {("orders", 0): 20}
+
+
+def test_a_checkpoint_that_is_cut_short_covers_nothing(spark: SparkSession, broker: Broker):
+    broker.aborted(STORED + 60_000)
+    (broker.root / "checkpoint").write_bytes(struct.pack(">q", STORED + 60_000))
+    assert broker.log(spark).recovered_from == 0
+
+
+def test_without_log_files_the_queues_are_dropped(spark: SparkSession, broker: Broker):
+    broker.segments.clear()
+    log = broker.with_queue().log(spark)
+    assert (ends(log), log.queues) == ((0, None), [])
+
+
 def test_an_index_that_must_be_safe_moves_the_start_back(spark: SparkSession, broker: Broker):
     broker.with_queue().aborted(STORED + 60_000)
     (broker.root / "checkpoint").write_bytes(
