@@ -191,7 +191,7 @@ class DeltaTable:
             yield _commit_info(version, actions)
 
     def has_lost_commit(self, version: int) -> bool:
-        """Whether the commit after a version was made, and its file is gone: its checksum file, written after it, is there."""
+        """Whether the commit after a version was made and its file is gone: its checksum file, made after it, is there."""
         path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
         if not files.exists(path(directory, f"{version + 1:020d}.crc")):
             return False
