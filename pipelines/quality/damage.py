@@ -175,12 +175,14 @@ def _repair_log(run: Work, store: Store, damaged: DamagedTable) -> None:
             run.wrote = True
             continue
         actions = files.commit_from_checksums(each.version)
+        if actions is None and damaged.table == COMMITLOG:  # its commits only add
+            actions = files.append_from_data_files(each.version, COMMITLOG.statistics)
         if actions is None:
             run.say(f"{name}: {each.name} {each.wrong}, and no file tells what was in it: a backup has it")
             continue
         files.set_aside(each.name, aside)
         files.write_commit(each.version, actions)
-        run.say(f"{name}: {each.name} was written again from the checksum files beside it")
+        run.say(f"{name}: {each.name} was written again from the files beside it")
         run.wrote = True
 
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file, is_conflict
 from pipelines.spark_internals.files import hadoop_path
@@ -128,18 +129,7 @@ class TableFiles:
         before = self._checksum(version - 1) if version else {"allFiles": []}
         if after is None or before is None or "allFiles" not in after or "allFiles" not in before:
             return None
-        kept = self._actions(version)
-        info = kept[0] if kept and "commitInfo" in kept[0] else {"commitInfo": self._info(version, after)}
-        actions = [info]
-        for action, key in (("protocol", "protocol"), ("metaData", "metadata")):
-            if after.get(key) != before.get(key):
-                actions.append({action: after[key]})
-        numbers = {each["appId"]: each for each in before.get("setTransactions", ())}
-        actions += [
-            {"txn": each}
-            for each in after.get("setTransactions", ())
-            if each["version"] != numbers.get(each["appId"], {}).get("version")
-        ]
+        actions = self._beside_files(version, before, after)
         had = {each["path"]: each for each in before["allFiles"]}
         has = {each["path"]: each for each in after["allFiles"]}
         actions += [{"add": {**each, "dataChange": True}} for path, each in has.items() if path not in had]
@@ -159,6 +149,96 @@ class TableFiles:
             if path not in has
         ]
         return actions
+
+    def append_from_data_files(self, version: int, statistics: Sequence[str]) -> list[dict[str, Any]] | None:
+        """The actions of a lost commit that only added files, where its checksum file does not list the table's files.
+
+        statistics  the columns that the table keeps statistics of
+
+        The files are those in the table's directory that no other commit names. They count only where their number and
+        their bytes are what the commit added by the checksum files: else a writer that failed has left some. None then.
+        """
+        after, before = self._checksum(version), self._checksum(version - 1)
+        if after is None or before is None:
+            return None
+        named = self._named_files()
+        unnamed = {name: size for name, size in self._data_files() if name not in named}
+        added, grown = (after[key] - before[key] for key in ("numFiles", "tableSizeBytes"))
+        if not unnamed or (len(unnamed), sum(unnamed.values())) != (added, grown):
+            return None
+        actions = self._beside_files(version, before, after)
+        return actions + [
+            {"add": self._add(name, size, statistics)} for name, size in sorted(unnamed.items())
+        ]
+
+    def _add(self, name: str, size: int, statistics: Sequence[str]) -> dict[str, Any]:
+        """The action that adds a data file, with the statistics of its rows."""
+        rows = self._spark.read.parquet(f"{self.path}/{name}")
+        columns = [each for each in statistics if each in rows.columns]
+        bounds = [
+            bound.alias(f"{side}_{each}")
+            for each in columns
+            for side, bound in (("min", F.min(each)), ("max", F.max(each)))
+        ]
+        (found,) = rows.agg(F.count("*").alias("numRecords"), *bounds).collect()
+        stats: dict[str, Any] = {"numRecords": found.numRecords}
+        for side, key in (("min", "minValues"), ("max", "maxValues")):
+            values = {each: found[f"{side}_{each}"] for each in columns}
+            stats[key] = {each: value for each, value in values.items() if value is not None}
+        folders = [part.partition("=") for part in name.split("/")[:-1]]
+        return {
+            "path": quote(name, safe="/="),
+            "partitionValues": {column: unquote(value) for column, _, value in folders},
+            "size": size,
+            "modificationTime": int(time.time() * 1000),
+            "dataChange": True,
+            "stats": json.dumps(stats, ensure_ascii=False),
+        }
+
+    def _data_files(self) -> Iterator[tuple[str, int]]:
+        """The Parquet files in the table's directory and one level below, and their lengths, bytes."""
+        directory, files = hadoop_path(self._spark, self.path)
+        folders = [
+            str(status.getPath().getName()) for status in files.listStatus(directory) if status.isDirectory()
+        ]
+        for folder in ("", *(each for each in folders if not each.startswith(("_", ".")))):
+            for name, size in self._lengths(folder):
+                if name.endswith(".parquet"):
+                    yield f"{folder}/{name}" if folder else name, size
+
+    def _named_files(self) -> set[str]:
+        """Every data file that a commit or the newest whole checkpoint adds or removes."""
+        paths = [
+            (action.get("add") or action.get("remove") or {}).get("path")
+            for version in self.commits
+            for action in self._actions(version) or ()
+        ]
+        checkpoints = [
+            f"{self.path}/_delta_log/{name}"
+            for name in self.log
+            if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) == self.checkpoint
+        ]
+        if checkpoints:  # a few bytes a file
+            rows = self._spark.read.parquet(*checkpoints).select("add.path", F.col("remove.path").alias("removed"))
+            paths += [path for row in rows.collect() for path in row]
+        return {unquote(path) for path in paths if path is not None}
+
+    def _beside_files(
+        self, version: int, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
+        """The actions of a lost commit that are not about files."""
+        kept = self._actions(version)
+        info = kept[0] if kept and "commitInfo" in kept[0] else {"commitInfo": self._info(version, after)}
+        actions = [info]
+        for action, key in (("protocol", "protocol"), ("metaData", "metadata")):
+            if after.get(key) != before.get(key):
+                actions.append({action: after[key]})
+        numbers = {each["appId"]: each for each in before.get("setTransactions", ())}
+        return actions + [
+            {"txn": each}
+            for each in after.get("setTransactions", ())
+            if each["version"] != numbers.get(each["appId"], {}).get("version")
+        ]
 
     def write_commit(self, version: int, actions: Sequence[Mapping[str, Any]]) -> None:
         """Write the file of a commit that is missing."""

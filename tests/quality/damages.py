@@ -47,6 +47,20 @@ def empty_commit(table: str, index: int) -> Damage:
     return lambda store: commits(store, table)[index].write_bytes(b"")
 
 
+def and_checksums_without_files(damage: Damage) -> Damage:
+    """The log has so many files that its checksum files do not list them."""
+
+    def both(store: Path) -> None:
+        for file in (store / "commitlog" / "_delta_log").glob("0*.crc"):
+            content = json.loads(file.read_text())
+            del content["allFiles"]
+            file.write_text(json.dumps(content))
+            file.with_name(f".{file.name}.crc").unlink()
+        damage(store)
+
+    return both
+
+
 def lose_checkpoint(table: str) -> Damage:
     return lambda store: checkpoint(store, table).unlink()
 

@@ -19,6 +19,7 @@ from tests.conftest import JobRun, run_job, write_jsonl
 from tests.life import B
 from tests.quality.damages import (
     Damage,
+    and_checksums_without_files,
     commits,
     cut_checkpoint,
     cut_commit,
@@ -111,6 +112,10 @@ LOST_COMMITS = {
     "the last commit is missing": (lose_commit("commitlog", -1), "0004.json is missing"),
     "an earlier commit is missing": (lose_commit("commitlog", 2), "0002.json is missing"),
     "an earlier commit is cut short": (cut_commit("commitlog", 2), "0002.json is cut short"),
+    "a commit of a long log is cut short": (
+        and_checksums_without_files(cut_commit("commitlog", -1)),
+        "0004.json is cut short",
+    ),
 }
 
 
