@@ -161,7 +161,7 @@ class TableFiles:
         after, before = self._checksum(version), self._checksum(version - 1)
         if after is None or before is None:
             return None
-        named = self._named_files()
+        named = self._named_files(apart_from=version)
         unnamed = {name: size for name, size in self._data_files() if name not in named}
         added, grown = (after[key] - before[key] for key in ("numFiles", "tableSizeBytes"))
         if not unnamed or (len(unnamed), sum(unnamed.values())) != (added, grown):
@@ -206,11 +206,12 @@ class TableFiles:
                 if name.endswith(".parquet"):
                     yield f"{folder}/{name}" if folder else name, size
 
-    def _named_files(self) -> set[str]:
-        """Every data file that a commit or the newest whole checkpoint adds or removes."""
+    def _named_files(self, apart_from: int) -> set[str]:
+        """Every data file that another commit or the newest whole checkpoint adds or removes."""
         paths = [
             (action.get("add") or action.get("remove") or {}).get("path")
             for version in self.commits
+            if version != apart_from
             for action in self._actions(version) or ()
         ]
         checkpoints = [
