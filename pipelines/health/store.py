@@ -16,6 +16,7 @@ from pipelines.reports.page.words import moment, plural
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.create import PLAIN_DELTA
+from pipelines.store.damaged import damaged_tables
 from pipelines.store.lock import LOCK_FILE, local_path
 from pipelines.store.progress import covered
 from pipelines.store.sql_text import delta_table
@@ -28,6 +29,7 @@ STAGING = "_staging"
 def store_looks(store: Store) -> list[tuple[str, Look]]:
     """The checks of a store whose tables are all there."""
     return [
+        ("files", partial(files, store)),
         ("settings", partial(settings, store)),
         ("writing", partial(writing, store)),
         ("dispatch", partial(dispatch, store)),
@@ -96,6 +98,16 @@ def _layout_complaints(table: Table, detail: Row) -> list[str]:
                 f"SET TBLPROPERTIES ('{name}' = '{wanted}'))"
             )
     return complaints
+
+
+def files(store: Store) -> Check:
+    """Whether every file that the tables' logs name is there and as long as it was."""
+    damaged = damaged_tables(store)
+    if not damaged:
+        return ok("files", "all there, as long as they were")
+    complaints = [complaint for each in damaged for complaint in each.complaints()]
+    more = f", and {len(complaints) - 1} more" if len(complaints) > 1 else ""
+    return bad("files", f"{complaints[0]}{more}", f"`commitlake validate --store {store.uri}` lists them all")
 
 
 def settings(store: Store) -> Check:
