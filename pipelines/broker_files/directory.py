@@ -28,15 +28,16 @@ class FileEntry:
 class BrokerDirectory:
     """storePathRootDir of a broker. It is small enough to be sent to executors, which open its files themselves.
 
-    Paths are relative to it and used as they are: names such as %RETRY%group are not percent-encoded.
+    Paths are relative to it and used as they are: names such as %RETRY%group are not percent-encoded. A path that is
+    absolute, or a URI, is where a broker keeps files apart from the others (storePathCommitLog).
     """
 
     uri: str
 
     def entries(self, path: str) -> list[FileEntry]:
         """The entries directly in a directory, ordered by name; none where it does not exist."""
-        files, base = resolved(self.uri)
-        selector = fs.FileSelector(f"{base}/{path}".rstrip("/"), allow_not_found=True)
+        files, found_at = self._located(path)
+        selector = fs.FileSelector(found_at, allow_not_found=True)
         found = [
             FileEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory)
             for info in files.get_file_info(selector)
@@ -44,8 +45,8 @@ class BrokerDirectory:
         return sorted(found, key=lambda entry: entry.name)
 
     def exists(self, path: str = "") -> bool:
-        files, base = resolved(self.uri)
-        return files.get_file_info(f"{base}/{path}".rstrip("/")).type != fs.FileType.NotFound
+        files, found_at = self._located(path)
+        return files.get_file_info(found_at).type != fs.FileType.NotFound
 
     def read(self, path: str) -> bytes | None:
         """The content of a small file; None where it does not exist."""
@@ -58,14 +59,22 @@ class BrokerDirectory:
 
     def open(self, path: str) -> pa.NativeFile:
         """An open file, readable at any position. Raises StoreError for one that is gone since it was listed."""
-        files, base = resolved(self.uri)
+        files, found_at = self._located(path)
         try:
-            return files.open_input_file(f"{base}/{path}")
+            return files.open_input_file(found_at)
         except FileNotFoundError as failure:
             raise StoreError(
                 f"{path} was listed in {self.uri} and is not there: a broker that runs deletes files that expire, and each "
                 "machine of a cluster must see the directory. Nothing of this append was written, import again"
             ) from failure
+
+
+    def _located(self, path: str) -> tuple[fs.FileSystem, str]:
+        """The file system of a path, and the path in it."""
+        if path.startswith("/") or "://" in path:
+            return resolved(path)
+        files, base = resolved(self.uri)
+        return files, f"{base}/{path}".rstrip("/")
 
 
 @lru_cache(maxsize=16)

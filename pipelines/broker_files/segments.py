@@ -1,7 +1,7 @@
 """Segment files of a commit log, checked as a broker checks them when it starts (docs/rocketmq/store.md 1.1)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"[0-9]{20}")
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of the log: the physical offset it starts at and its path in the broker's directory."""
+    """One file of the log: the physical offset it starts at and its path, in the broker's directory unless absolute."""
 
     start_offset: int
     path: str
@@ -33,41 +33,96 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
 
     Raises BadInput where a broker would not start: a file of another length, a missing one, a name that is not an offset.
     """
-    files = _log_files(directory)
+    paths = log_directories(directory, conf)
+    files = sorted(
+        (file for path in paths for file in _log_files(directory, path)), key=lambda file: file.name
+    )
+    _expect_each_once(files, paths)
     if files and files[-1].size_bytes == 0:
         files.pop()  # created but never filled; a broker deletes it
     segment_bytes = _segment_bytes(files, conf)
     for file in files:
         if file.size_bytes != segment_bytes:
             raise BadInput(
-                f"{COMMITLOG}/{file.name} has {file.size_bytes} bytes; expected {segment_bytes}, the size of a log "
+                f"{file.path} has {file.size_bytes} bytes; expected {segment_bytes}, the size of a log "
                 "segment (mappedFileSizeCommitLog). A broker would not start with it: restore the file or set the size"
             )
         if int(file.name) + segment_bytes > LONG_MAX:
             raise BadInput(
-                f"{COMMITLOG}/{file.name} is not a log segment: no offset is above {LONG_MAX}. Move the file away"
+                f"{file.path} is not a log segment: no offset is above {LONG_MAX}. Move the file away"
             )
         if int(file.name) % segment_bytes:
             raise BadInput(
-                f"{COMMITLOG}/{file.name} is not a multiple of {segment_bytes}, the size of a log segment; set "
+                f"{file.path} is not a multiple of {segment_bytes}, the size of a log segment; set "
                 "mappedFileSizeCommitLog as the broker has it"
             )
     for before, file in pairwise(files):
         expected = int(before.name) + segment_bytes
         if int(file.name) != expected:
+            missing = before.path.removesuffix(before.name) + f"{expected:020d}"
             raise BadInput(
-                f"{COMMITLOG}/{expected:020d} is missing: {before.name} is followed by {file.name}. Restore the file, or "
-                "move those before the gap away to import what follows it"
+                f"{missing} is missing: {before.name} is followed by {file.name}. Restore the file, or move those before "
+                "the gap away to import what follows it"
             )
-    return [
-        Segment(int(file.name), f"{COMMITLOG}/{file.name}", file.size_bytes) for file in files
-    ], segment_bytes
+    return [Segment(int(file.name), file.path, file.size_bytes) for file in files], segment_bytes
 
 
-def _log_files(directory: BrokerDirectory) -> list[FileEntry]:
+def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list[str]:
+    """Where the log's files are: `commitlog`, or what storePathCommitLog names, several directories with , or : between.
+
+    A path below the broker's storePathRootDir is one below this directory, which may be a copy; another is used as it is.
+    Where none of them is there and `commitlog` is, the log was copied to it. Raises BadInput where one is missing.
+    """
+    given = conf.get("storePathCommitLog", "").strip()
+    if not given:
+        return [COMMITLOG]
+    root = conf.get("storePathRootDir", "").strip().rstrip("/")
+    found = []
+    for path in _split_paths(given):
+        is_below = bool(root) and path.startswith(f"{root}/")
+        found.append(path[len(root) + 1 :] if is_below else path)
+    missing = [path for path in found if not directory.exists(path)]
+    if not missing:
+        return found
+    if len(missing) == len(found) and directory.exists(COMMITLOG):
+        return [COMMITLOG]
+    raise BadInput(
+        f"storePathCommitLog is {given}, and {missing[0]} is not there; expected the directories of the broker's log: copy "
+        f"them to where the setting says, or all their files to {directory.uri}/{COMMITLOG}"
+    )
+
+
+def _split_paths(given: str) -> list[str]:
+    """The paths of storePathCommitLog; versions before 5 split them at colons.
+
+    >>> _split_paths("/a/log, /b/log"), _split_paths("/a/log:/b/log"), _split_paths("hdfs://n:8020/log")
+    (['/a/log', '/b/log'], ['/a/log', '/b/log'], ['hdfs://n:8020/log'])
+    """
+    pieces = [piece.strip() for piece in given.split(",")]
+    paths = [path for piece in pieces for path in ([piece] if "://" in piece else piece.split(":"))]
+    return [path.rstrip("/") for path in paths if path]
+
+
+@dataclass(frozen=True)
+class _LogFile(FileEntry):
+    """A file of the log, with its path in the broker's directory, or the absolute one."""
+
+    path: str
+
+
+def _expect_each_once(files: list[_LogFile], paths: list[str]) -> None:
+    for before, file in pairwise(files):
+        if before.name == file.name:
+            raise BadInput(
+                f"the log segment {file.name} is in two directories, {before.path} and {file.path}; expected it in one of "
+                f"{', '.join(paths)}: move one of them away"
+            )
+
+
+def _log_files(directory: BrokerDirectory, path: str) -> list[_LogFile]:
     if not directory.exists():
         raise BadInput(f"there is no directory {directory.uri}; expected a broker's storePathRootDir")
-    if not directory.exists(COMMITLOG):
+    if not directory.exists(path):
         inside = [entry.name for entry in directory.entries("")]
         if any(name.startswith("dledger-") for name in inside):
             raise BadInput(
@@ -82,19 +137,19 @@ def _log_files(directory: BrokerDirectory) -> list[FileEntry]:
             f"{directory.uri} has no {COMMITLOG}/; expected a broker's storePathRootDir, found {found}"
         )
     files = [
-        entry
-        for entry in directory.entries(COMMITLOG)
+        _LogFile(entry.name, entry.size_bytes, False, f"{path}/{entry.name}")
+        for entry in directory.entries(path)
         if not entry.is_directory and not entry.name.startswith(".")
     ]
     for file in files:
         if not _NAME.fullmatch(file.name):
             raise BadInput(
-                f"{COMMITLOG}/{file.name} is not a log segment; expected names of 20 digits. Move the file away"
+                f"{file.path} is not a log segment; expected names of 20 digits. Move the file away"
             )
     return files
 
 
-def _segment_bytes(files: list[FileEntry], conf: Mapping[str, str]) -> int:
+def _segment_bytes(files: Sequence[FileEntry], conf: Mapping[str, str]) -> int:
     given = conf.get("mappedFileSizeCommitLog") or conf.get("mapedFileSizeCommitLog")
     if given is not None:
         try:

@@ -216,7 +216,10 @@ SETTINGS: Mapping[str, Setting] = {
 }
 
 # What decides how a broker recovers its log: an import reads the log as that broker would, and nothing else reads these.
-OF_AN_IMPORT = ("checkCRCOnRecover", "forceVerifyPropCRC", "messageIndexEnable", "messageIndexSafe")
+OF_AN_IMPORT = (
+    "checkCRCOnRecover", "forceVerifyPropCRC", "messageIndexEnable", "messageIndexSafe", "storePathCommitLog",
+    "storePathRootDir",
+)  # fmt: skip
 ACTING = frozenset(name for name, setting in SETTINGS.items() if setting.acts)
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.chain import RecordChain
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
 from tests.model.records import Record, encode_segments, place, write_queue
 
@@ -302,3 +303,29 @@ def test_directories_that_are_no_store(spark: SparkSession, tmp_path: Path):
     assert "looks like a broker's commitlog itself" in told(tmp_path / "log")
     (tmp_path / "dledger" / "dledger-n0" / "data").mkdir(parents=True)
     assert "DLedger" in told(tmp_path / "dledger")
+
+
+def test_a_log_in_several_directories_is_one_log(spark: SparkSession, broker: Broker, tmp_path: Path):
+    """storePathCommitLog names two: below the broker's root, which was copied, and elsewhere."""
+    whole = broker.with_queue().log(spark)
+    other = tmp_path / "other"
+    other.mkdir()
+    for start in (0, 3 * SEGMENT_BYTES):
+        (broker.root / "commitlog" / f"{start:020d}").rename(other / f"{start:020d}")
+    (broker.root / "commitlog").rename(broker.root / "log")
+    conf = {"storePathRootDir": "/broker/store", "storePathCommitLog": f"/broker/store/log:{other}"}
+    log = BrokerLog.read(spark, BrokerDirectory(str(broker.root)), conf)
+    assert log.end == whole.end
+    assert records_of(log) == [record.physical_offset for record in broker.records]
+
+    (other / f"{SEGMENT_BYTES:020d}").write_bytes(bytes(SEGMENT_BYTES))
+    with pytest.raises(BadInput, match="00000000000000001024 is in two directories"):
+        read_segments(BrokerDirectory(str(broker.root)), conf)
+    conf["storePathCommitLog"] = f"/broker/store/log,{tmp_path}/gone"
+    with pytest.raises(BadInput, match="/gone is not there"):
+        read_segments(BrokerDirectory(str(broker.root)), conf)
+
+
+def test_a_log_that_was_copied_into_the_directory_is_read_there(spark: SparkSession, broker: Broker):
+    log = broker.log(spark, storePathCommitLog="/broker/disk1/log,/broker/disk2/log")
+    assert len(records_of(log)) == 20
