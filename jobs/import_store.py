@@ -13,6 +13,7 @@ from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
+from pipelines.broker_files.left_behind import left_behind
 from pipelines.broker_files.losses import (
     damage_stepped_over,
     names_refused,
@@ -63,6 +64,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     left_out = "it is left out of the store's topics and groups, and so is what groups had read of it"
     warn(run, names_refused(refused, left_out))
     tell_without_effect(run, config)
+    warn(run, left_behind(directory))
     broker = BrokerStore(log, config)
     warn(run, offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))

@@ -1,0 +1,31 @@
+"""What an import leaves behind is said, and only where there is something."""
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.left_behind import left_behind
+
+
+@pytest.mark.quick
+def test_files_of_a_broker_that_are_not_taken_along_are_said(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    (config / "topics").mkdir(parents=True)
+    (config / "consumerOffsets").mkdir()
+    (config / "consumerOffset.json").write_text("{}")
+    for name in ("topics", "consumerOffsets"):
+        (config / name / "CURRENT").write_text("MANIFEST-000004\n")
+    (config / "messageRequestMode.json").write_text('{"messageRequestModeMap":{"T":{"g":{"mode":"POP"}}}}')
+    (config / "consumerOrderInfo.json").write_text('{"table":{},"dataVersion":{"counter":3}}')
+    said = list(left_behind(BrokerDirectory(str(tmp_path))))
+    assert [line.split()[0] for line in said] == [
+        "config/messageRequestMode.json", "config/topics", "config/consumerOffsets"
+    ]  # fmt: skip
+    assert "it is left out" in said[1]
+    assert "consumerOffset.json beside it is read" in said[2]
+
+
+@pytest.mark.quick
+def test_a_directory_with_nothing_beside_has_nothing_to_say(tmp_path: Path) -> None:
+    assert list(left_behind(BrokerDirectory(str(tmp_path)))) == []
