@@ -4,6 +4,9 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from pipelines.consume import ConsumeStatus
 
 Damage = Callable[[Path], object]
 
@@ -71,3 +74,8 @@ def cut_checkpoint(table: str) -> Damage:
 
 def lose_table(table: str) -> Damage:
     return lambda store: shutil.rmtree(store / table)
+
+
+def accept(message: Any) -> ConsumeStatus:
+    """A listener that takes every message."""
+    return ConsumeStatus.CONSUME_SUCCESS

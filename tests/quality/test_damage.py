@@ -76,7 +76,9 @@ def whole(
         if number == 1:
             job(store, "reset_offsets", "--group", "g", "--topic", "orders", "--to-offset", 0)
     job(store, "dispatch")
-    job(store, "reset_offsets", "--group", "g", "--topic", "orders", "--to-offset", 3)
+    for queue_id in (0, 1):
+        reset = ("--group", "g", "--topic", "orders", "--queue-id", queue_id, "--to-offset", 3)
+        job(store, "reset_offsets", *reset)
     log = Store(spark, str(store)).delta(COMMITLOG)
     log.update()
     log.delta_log.checkpoint()
@@ -201,7 +203,7 @@ def test_jobs_name_the_file_they_cannot_read_and_write_nothing(
     for name, arguments in (
         ("dispatch", ["--rebuild"]),
         ("sql", ["SELECT max(body) FROM commitlog"]),
-        ("consume", ["--group", "g", "--topic", "orders", "--listener", "tests.consume.listeners:accept"]),
+        ("consume", ["--group", "g", "--topic", "orders", "--listener", "tests.quality.damages:accept"]),
     ):
         said = job(store, name, *arguments, exit_status=1).stderr
         assert "commitlog: the file segment=2500/part-" in said
@@ -250,7 +252,7 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert gap["pull_status"] == "OFFSET_FOUND_NULL"
     assert gap["next_offset"] == offsets[-1] + 1
     assert f"offsets {offsets[0]} to {offsets[-1]} of orders:0 are lost" in gap["remark"]
-    group = job(store, "consume", "--group", "g", "--topic", "orders", "--listener", "tests.consume.listeners:accept")
+    group = job(store, "consume", "--group", "g", "--topic", "orders", "--listener", "tests.quality.damages:accept")
     assert group.result["consumed"] == 32 - 8 - 6  # it had read three of each queue
     assert "of orders:0 are lost" in group.stderr
 
@@ -290,8 +292,8 @@ def test_offsets_of_a_group_go_back_to_what_they_were_before(
     assert "consumer_offsets: the file" in complaints(store)[0]
     assert "--cut-damaged puts back" in complaints(store, "--repair")[0]
     validate(store, "--cut-damaged")
-    offsets = Store(spark, str(store)).consumer_offsets.where("topic = 'orders'").collect()
-    assert {row.next_offset for row in offsets} == {0}
+    offsets = Store(spark, str(store)).consumer_offsets.where("topic = 'orders' AND queue_id < 2").collect()
+    assert {row.queue_id: row.next_offset for row in offsets} == {0: 3, 1: 0}
 
 
 def test_settings_without_an_earlier_version_are_refused_in_words(damaged: Callable[..., Path]) -> None:
