@@ -45,6 +45,8 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
     _expect_zone_of_java(store.spark, checked["timeZone"])
     given = checked.given  # without passwords
     store.expect_no_backup()
+    if not store.exists():
+        store.expect_no_messages()
     make_tables(store)
     commit(store, partial(_plan_settings, given=given))
     return store

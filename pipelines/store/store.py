@@ -5,7 +5,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import default_scheme, hadoop_path
@@ -15,7 +15,7 @@ from pipelines.store.past import epoch_ms
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import expect_no_secret
 from pipelines.views.read import VIEWS, read_view
-from schemas import STORE_SETTINGS, TABLES_BY_NAME, Table
+from schemas import COMMITLOG, STORE_SETTINGS, TABLES_BY_NAME, Table
 
 # The file in which a backup records its status and versions, in its directory.
 BACKUP_FILE = "_backup.json"
@@ -46,10 +46,14 @@ class Store:
 
     @classmethod
     def open(cls, spark: SparkSession, uri: str) -> "Store":
-        """A store that exists. Raises BadInput where there is none, or a backup that is not complete."""
+        """A store that exists. Raises BadInput where there is none, or a backup that is not complete.
+
+        Raises StoreError where only its settings are lost.
+        """
         store = cls(spark, uri)
         if not store.exists():
             store.expect_no_backup()
+            store.expect_no_messages()
             raise BadInput(f"no store at {store.uri}: create it with `commitlake create_store --store {uri}`")
         return store
 
@@ -57,6 +61,15 @@ class Store:
         """Whether the store was made: its settings are recorded last."""
         path = self.path(STORE_SETTINGS)
         return is_delta_table(self.spark, path) and self.snapshot().number(STORE_SETTINGS) >= 0
+
+    def expect_no_messages(self) -> None:
+        """Raises StoreError where there are messages without settings: a store made over them would place others wrongly."""
+        path = self.path(COMMITLOG)
+        if is_delta_table(self.spark, path) and self.snapshot().number(COMMITLOG) >= 0:
+            raise StoreError(
+                f"the store at {self.uri} has messages and has lost its settings, the table store_settings. Put the "
+                "table's directory back from a backup; nothing else has them"
+            )
 
     def _expect_made(self, timestamp_ms: int) -> None:
         path = self.path(STORE_SETTINGS)
