@@ -108,6 +108,12 @@ def without_checkpoint(damage: Damage) -> Damage:
     return both
 
 
+def first_alone_is_fast(cases: dict[str, tuple[Damage, str]]) -> list[Any]:
+    """Parameters of a test: the first case runs with every change, the others with the slow tests."""
+    slow = [(), *([(pytest.mark.slow,)] * (len(cases) - 1))]
+    return [pytest.param(*case, id=name, marks=marks) for (name, case), marks in zip(cases.items(), slow, strict=True)]
+
+
 LOST_COMMITS = {
     "the last commit is cut short": (cut_commit("commitlog", -1), "0004.json is cut short"),
     "the last commit is empty": (empty_commit("commitlog", -1), "0004.json is cut short"),
@@ -121,7 +127,7 @@ LOST_COMMITS = {
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), LOST_COMMITS.values(), ids=LOST_COMMITS)
+@pytest.mark.parametrize(("damage", "said"), first_alone_is_fast(LOST_COMMITS))
 def test_a_commit_of_the_log_that_is_lost_is_written_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
 ) -> None:
@@ -138,6 +144,7 @@ def test_a_commit_of_the_log_that_is_lost_is_written_again(
     assert job(store, "dispatch").result["queue_entries"] == 0  # the commit is proven to be the one it was
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lose_checkpoint("commitlog"), cut_checkpoint("commitlog")], ids=["lost", "cut"])
 def test_a_checkpoint_that_is_lost_is_done_without(
     spark: SparkSession, damaged: Callable[..., Path], damage: Damage
@@ -159,7 +166,7 @@ DERIVED_DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), DERIVED_DAMAGE.values(), ids=DERIVED_DAMAGE)
+@pytest.mark.parametrize(("damage", "said"), first_alone_is_fast(DERIVED_DAMAGE))
 def test_what_is_derived_is_built_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
 ) -> None:
@@ -172,6 +179,7 @@ def test_what_is_derived_is_built_again(
     assert queues.exceptAll(before).isEmpty()
 
 
+@pytest.mark.slow
 def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
     spark: SparkSession, damaged: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +202,11 @@ def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
     assert found.bounds_append_seq < heads[0].bounds_append_seq
 
 
-@pytest.mark.parametrize("damage", [lose_data("commitlog", 2), cut_data("commitlog", 2)], ids=["lost", "cut short"])
+@pytest.mark.parametrize(
+    "damage",
+    [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.slow)],
+    ids=["lost", "cut short"],
+)
 def test_jobs_name_the_file_they_cannot_read_and_write_nothing(
     spark: SparkSession, damaged: Callable[..., Path], damage: Damage
 ) -> None:
@@ -265,6 +277,7 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert read_head(Store(spark, str(store)).snapshot()).next_of("orders", 0) == 17
 
 
+@pytest.mark.slow
 def test_an_append_that_nobody_has_followed_takes_its_offsets_with_it(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -285,6 +298,7 @@ def test_an_append_that_nobody_has_followed_takes_its_offsets_with_it(
     assert head.next_of("orders", 0) == expected.next_of("orders", 0)
 
 
+@pytest.mark.slow
 def test_offsets_of_a_group_go_back_to_what_they_were_before(
     spark: SparkSession, damaged: Callable[..., Path]
 ) -> None:
@@ -296,6 +310,7 @@ def test_offsets_of_a_group_go_back_to_what_they_were_before(
     assert {row.queue_id: row.next_offset for row in offsets} == {0: 3, 1: 0}
 
 
+@pytest.mark.slow
 def test_settings_without_an_earlier_version_are_refused_in_words(damaged: Callable[..., Path]) -> None:
     store = damaged(lose_data("store_settings", -1))
     said = job(store, "validate", "--cut-damaged", exit_status=1).stderr
@@ -303,6 +318,7 @@ def test_settings_without_an_earlier_version_are_refused_in_words(damaged: Calla
     assert "backup" in said
 
 
+@pytest.mark.slow
 def test_a_run_that_was_recorded_in_a_lost_file_is_given_up_alone(
     spark: SparkSession, damaged: Callable[..., Path]
 ) -> None:
