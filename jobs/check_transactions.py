@@ -14,6 +14,7 @@ from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
 from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.role import expect_master
 from pipelines.transaction.check import answers, plan_check
 from pipelines.transaction.halves import CHECK
 from pipelines.transaction.requests import read_outcomes, states_by_outcomes
@@ -59,6 +60,7 @@ def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesO
 
 def check_halves(run: Run, states_of: StatesOf) -> dict[str, Any]:
     """Check the transactions of the run's store; the counts of check_transactions."""
+    expect_master(run.store.snapshot())
     last_append = run.store.snapshot().number(COMMITLOG)
     result = commit_in_parts(
         run.commit, lambda at, _: plan_check(at, run.now_ms, run.run_id), ("checked", "discarded")

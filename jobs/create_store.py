@@ -12,6 +12,7 @@ from pipelines.rocketmq.broker_conf import read_broker_conf
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.groups import plan_first_groups
+from pipelines.store.role import is_slave
 from pipelines.store.store import Store
 from pipelines.store.topics import plan_first_topics
 
@@ -45,8 +46,9 @@ def create_store(
             "Nothing was changed; give the same settings, or another --store"
         )
     # A creation that was cut short goes on here: each plan is empty where its table was written before.
-    run.commit(lambda at: plan_first_topics(at, settings))
-    run.commit(plan_first_groups)
+    if not is_slave(run.store.snapshot()):  # its topics and groups come from its master
+        run.commit(lambda at: plan_first_topics(at, settings))
+        run.commit(plan_first_groups)
     return {"settings": len(settings.given)}
 
 

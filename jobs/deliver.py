@@ -6,6 +6,7 @@ from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.delay.deliver import next_due_ms, plan_deliver
 from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.role import expect_master
 
 
 @job
@@ -16,6 +17,7 @@ def deliver(run: Run) -> dict[str, Any]:
 
 def deliver_due(run: Run) -> dict[str, Any]:
     """The counts of deliver, from delivering all that is due in the run's store."""
+    expect_master(run.store.snapshot())
     with run.progress("delivering", None) as advance:
         result = commit_in_parts(
             run.commit,

@@ -11,6 +11,7 @@ from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.log.requests import with_rows
 from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.role import expect_master
 from pipelines.transaction.check import answers
 from pipelines.transaction.end import plan_end
 from pipelines.transaction.requests import open_halves_of, read_end_requests, requests_by_states
@@ -37,6 +38,7 @@ def carry_out(run: Run, requests: DataFrame) -> dict[str, Any]:
 
     requests  as pipelines/transaction/requests.py describes them
     """
+    expect_master(run.store.snapshot())
     found = with_rows(run.store.snapshot(), requests)
     # Each part finds all refused requests again, so only the count of the last one is right.
     result = commit_in_parts(

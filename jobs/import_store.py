@@ -26,6 +26,7 @@ from pipelines.errors import BadInput
 from pipelines.rocketmq.broker_conf import read_broker_conf
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store
+from pipelines.store.role import expect_master
 from pipelines.store.store import Store
 
 From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
@@ -42,6 +43,8 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     conf = read_conf(run, broker_conf)
     for line in Settings.of(conf).not_acting_told:
         run.say(line)
+    if store.exists():
+        expect_master(store.snapshot())
     if broker_conf is None and store.exists():
         conf = recovery_settings(store.settings)
     settings = settings_of(directory, conf)

@@ -14,6 +14,7 @@ from pipelines.log.claims import unclaimed
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
 from pipelines.retry.redrive_topics import expect_no_own_topic, topics_of
 from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.role import expect_master
 from pipelines.store.topics import plan_make_topics
 
 SAMPLE_ROWS = 10
@@ -39,6 +40,7 @@ def redrive(
         raise BadInput(f"--redrive-id is {redrive_id!r}; expected 1 to 200 letters, digits and _ . : @ / + -")
     name = redrive_id or id_of(where, to_topic)
     at = run.store.snapshot()
+    expect_master(at)
     rows = matched(at, where, name, to_topic)
     if limit is not None:
         rows = unclaimed(at, rows).orderBy("source_offset").limit(limit)

@@ -14,6 +14,7 @@ from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import expect_topic, read_queues
 from pipelines.rocketmq.names import group_name_complaint
+from pipelines.store.role import expect_master
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 
@@ -53,8 +54,7 @@ def reset_offsets(
     }
     if sum(ways.values()) != 1:
         raise BadInput(f"give one of {', '.join(ways)}: the target of the offsets")
-    if run.store.settings["brokerRole"] == "SLAVE":
-        raise BadInput("this store is a replica (brokerRole SLAVE); reset offsets at its master")
+    expect_master(run.store.snapshot())
     complaint = group_name_complaint(group)
     if complaint is not None:
         raise BadInput(f"--group: {complaint}")

@@ -15,6 +15,7 @@ from jobs.launch.run import Run
 from jobs.put_messages import BatchId, ForceClock, Format, OnBad, expect_clock_near
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.produce.put_input import PutOptions, put_input
+from pipelines.store.role import expect_master
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.requests import read_end_requests
 from schemas import COMMITLOG
@@ -47,6 +48,7 @@ def run_cycle(
 ) -> dict[str, Any]:
     """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
     expect_batch_id(batch_id)
+    expect_master(run.store.snapshot())
     # Everything that may be refused is checked before anything is put.
     settle: list[tuple[str, Callable[[], dict[str, Any]]]] = []
     if ends is not None:

@@ -20,6 +20,7 @@ from pipelines.retry.send_back import (
     plan_send_back,
 )
 from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.role import expect_master
 
 
 @job
@@ -53,6 +54,7 @@ def send_requests(
 ) -> dict[str, Any]:
     """The counts of send_back, from carrying out requests; `named`: their source, for errors."""
     at = run.store.snapshot()
+    expect_master(at)
     config = group_config(at, group)
     expect_sending_back(at, config)
     found = with_rows(at, requests)

@@ -13,6 +13,7 @@ from pipelines.errors import BadInput
 from pipelines.filter.class_filters import UploadedClass, expect_uploads
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import group_config, plan_group
+from pipelines.store.role import expect_master
 
 
 @job
@@ -32,6 +33,7 @@ def subscribe(
 ) -> dict[str, Any]:
     """Record a consumer group's subscription."""
     at = run.store.snapshot()
+    expect_master(at)
     expect_topic(at, topic)
     uploaded = None if filter_class is None else _uploaded(run, topic, group, filter_class)
     if uploaded is not None:

@@ -21,6 +21,7 @@ from pipelines.store.groups import (
     read_groups,
 )
 from pipelines.store.plan import Plan
+from pipelines.store.role import expect_master
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import (
     TopicConfig,
@@ -118,6 +119,7 @@ def topics(
     request.expect_valid()
     if action in (Action.list, Action.list_groups):
         return {"topics": _list(run, action, output)}
+    expect_master(run.store.snapshot())
     committed = run.commit(request.planner())
     _tell_outcome(run, request, committed.wrote)
     return {"topics": committed.result["topics"]}

@@ -32,6 +32,7 @@ JOBS = (
     "register",
     "maintain",
     "backup",
+    "replicate",
     "validate",
     "report",
     "doctor",

@@ -20,6 +20,7 @@ from pipelines.retry.send_back import expect_retries_writable, group_config, pla
 from pipelines.rocketmq.names import retry_topic
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.permissions import expect_readable
+from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 
@@ -39,7 +40,12 @@ class Joined:
     class_filters: Mapping[Subscription, ClassFilter]
 
     def record(self, work: Work) -> None:
-        """Commit the group where the store does not have it yet, and the new subscription."""
+        """Commit the group where the store does not have it yet, and the new subscription.
+
+        At a slave a group reads by what its master has, or by its command line alone: only its offsets are recorded.
+        """
+        if is_slave(work.store.snapshot()):
+            return
         if self.group.group not in read_groups(work.store.snapshot()):
             work.commit(lambda at: plan_group(at, self.group.group))
         if self.made is not None:

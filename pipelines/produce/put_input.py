@@ -27,6 +27,7 @@ from pipelines.rocketmq.compression import Codec
 from pipelines.store.groups import read_groups
 from pipelines.store.head import read_head
 from pipelines.store.permissions import expect_store_writable
+from pipelines.store.role import expect_master
 from pipelines.store.topics import plan_make_topics, read_topics
 from pipelines.store.work import Work
 from schemas import COMMITLOG
@@ -66,10 +67,9 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
     if options.selects and options.selector != "random":
         select = load_function("--selector", options.selector, "round_robin, hash, random or ")
     store = work.store
-    if store.settings["brokerRole"] == "SLAVE":
-        raise BadInput("this store is a replica (brokerRole SLAVE); put to its master")
-    expect_store_writable(store.settings)
     at = store.snapshot()
+    expect_master(at)
+    expect_store_writable(store.settings)
     at.preload(COMMITLOG)
     source = freeze(work.spark, options.path, options.format)
     batch_id = options.batch_id or source.digest

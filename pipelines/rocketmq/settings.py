@@ -194,8 +194,19 @@ SETTINGS: Mapping[str, Setting] = {
     "autoCreateSubscriptionGroup": Setting(True, "whether a consumer may make a group", true_or_false),
     "brokerName": Setting("broker-a", "name of this broker", words),
     "brokerClusterName": Setting("DefaultCluster", "name of its cluster", words),
-    "brokerId": Setting(0, "0 for a master", whole_number(0, LONG_MAX), acts=False),
-    "brokerRole": Setting("ASYNC_MASTER", "master or slave", one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE")),
+    "brokerId": Setting(
+        0, "0 for a master; a slave's is its --replica-id where none is given", whole_number(0, LONG_MAX)
+    ),
+    "brokerRole": Setting(
+        "ASYNC_MASTER",
+        "master or slave; a slave refuses what its master does not have",
+        one_of("ASYNC_MASTER", "SYNC_MASTER", "SLAVE"),
+    ),
+    # In a broker.conf it is an address. Here it is kept up by replicate and promote.
+    "haMasterAddress": Setting("", "of a slave: the URI of its master", str.strip),
+    "haMaxGapNotInSync": Setting(
+        268_435_456, "bytes a slave may lack and still be in sync", whole_number(0, LONG_MAX)
+    ),
     "brokerPermission": Setting(
         6, "what clients may do: 4 to read, 2 to write, 6 for both, as a topic's perm", whole_number(0, 7)
     ),

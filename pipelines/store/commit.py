@@ -25,6 +25,7 @@ from pipelines.spark_internals.delta_log import CommitInfo, commit_file, is_conf
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, with_plan
+from pipelines.store.role import expect_role
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
 from schemas import COMMITLOG
@@ -60,7 +61,7 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
     The planner may be called several times and must not have side effects. A write that is refused leaves nothing; the
     writes before it and side by side with it stay, and the next plan sees them.
 
-    Raises HeadMoved when every attempt lost the race.
+    Raises HeadMoved when every attempt lost the race, and BadInput for a plan that is not for a store of this role.
     """
     store.expect_now()
     committed = Committed()
@@ -79,6 +80,8 @@ def commit(store: Store, planner: Callable[[Snapshot], Plan], attempts: int = AT
         with attempt:
             at = store.snapshot()
             committed.plan = planner(at)
+            # After the plan has pinned the log: whoever takes the role away appends to the log after that.
+            expect_role(store.snapshot(), committed.plan)
             at.preload(*(write.table for write in committed.plan.writes if write.number is not None))
             for writes in committed.plan.in_turn:
                 _write(store, writes, committed)

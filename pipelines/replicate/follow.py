@@ -1,0 +1,136 @@
+"""One run of a slave: it joins its master, is cut to what they share, takes over what is new, and reports how far it is."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pipelines.errors import BadInput
+from pipelines.replicate import copy_log
+from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
+from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
+from pipelines.replicate.master import Master, open_master
+from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
+from pipelines.replicate.replicas import plan_ack, replica_id_of
+from pipelines.replicate.truncate import finish_truncation, truncate
+from pipelines.store.commit import commit
+from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.create import make_store, make_tables
+from pipelines.store.head import head_as_found
+from pipelines.store.plan import Plan
+from pipelines.store.role import master_of, settings_now
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from pipelines.store.work import Work
+from schemas import COMMITLOG
+
+
+@dataclass(frozen=True)
+class Following:
+    """Options of a run: the master's URI, else the one followed before; the slave's id there; where a new log begins."""
+
+    master_uri: str | None
+    replica_id: str | None = None
+    from_last_file: bool = False
+
+
+def expect_named(slave: Store, master_uri: str | None) -> str:
+    """The URI of the master. Raises BadInput where none is given and the slave has followed none yet."""
+    if master_uri is not None:
+        return master_uri
+    known = master_of(slave.snapshot()) if slave.exists() else None
+    if known is None:
+        raise BadInput(f"--master is missing: the store that {slave.uri} is to follow")
+    return known
+
+
+def join_master(slave: Store, options: Following) -> tuple[Master, str]:
+    """The master, and the slave's id there, once the store exists and is its slave.
+
+    Raises BadInput where it cannot be; nothing is written then.
+    """
+    master = Master.read(open_master(slave, expect_named(slave, options.master_uri)))
+    exists = slave.exists()
+    broker_id = slave.settings["brokerId"] if exists else 0
+    replica_id = replica_id_of(master.at, slave, options.replica_id, broker_id)
+    if not exists:
+        make_store(slave, settings_of_slave(master, replica_id))
+    else:
+        make_tables(slave)  # of a newer version, or deleted
+        finish_truncation(slave)
+        expect_joins(slave.snapshot(), master)
+    commit(slave, lambda at: plan_role(at, master, replica_id))
+    return master, replica_id
+
+
+def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> dict[str, Any]:
+    """Take over all that the master has as of its snapshot; the counts of replicate."""
+    slave = run.store
+    truncated_from = _cut_to_master(run, master)
+    run.commit(lambda at: plan_metadata(at, master))
+    run.commit(lambda at: plan_start(at, master, from_last_file))
+    start = head_as_found(slave.snapshot()).next_offset
+    with (
+        run.progress("copying", max(0, master.end - start), "bytes") as advance,
+        as_the_master_has_it(master),
+    ):
+        reached = start
+
+        def count(part: Any) -> None:
+            nonlocal reached
+            advance(part["reached"] - reached)
+            reached = part["reached"]
+
+        part_bytes = copy_log.PART_BYTES
+        result = commit_in_parts(
+            run.commit, lambda at, _: plan_copy(at, master, part_bytes), ("copied",), after_each=count
+        )
+    run.commit(lambda at: plan_epochs(at, master, result["reached"]))
+    for planner in offset_planners(slave.snapshot(), master):
+        run.commit(planner)
+    ack = partial(
+        plan_ack,
+        replica_id=replica_id,
+        uri=slave.uri,
+        acked_offset=result["reached"],
+        log_end=master.end,
+        now_ms=run.now_ms,
+    )
+    commit(master.store, ack)
+    return {
+        "copied": result["copied"],
+        "max_offset": result["reached"],
+        "truncated_from": truncated_from,
+    }
+
+
+def _cut_to_master(run: Work, master: Master) -> int | None:
+    """Cut off what the master never had; its offset, or None where there is nothing."""
+    at = run.store.snapshot()
+    if at.number(COMMITLOG) < 0:
+        return None
+    point = expect_joins(at, master)
+    if point >= head_as_found(at).next_offset:
+        return None
+    # Writers that planned while the store was a master lose the race against this number.
+    run.commit(plan_fence)
+    point = expect_joins(run.store.snapshot(), master)
+    truncate(run.store, point)
+    run.wrote = True
+    run.warn(
+        f"the master never had what this store's log holds from byte {point} on: it is no longer in the log, but kept in "
+        "cut_rows"
+    )
+    return point
+
+
+def plan_fence(at: Snapshot) -> Plan:
+    """An append without rows: whoever has planned one with its number plans again, and finds that the store is a slave."""
+    nothing = at.read(COMMITLOG).limit(0)
+    return Plan((at.append(COMMITLOG, nothing),), follows_master=True)
+
+
+def settings_apart(slave: Store, master: Master) -> list[str]:
+    """Where the slave's settings differ from its master's, but for those of each broker, in words."""
+    own = settings_now(slave.snapshot())
+    of_a_broker = ("broker", "haMasterAddress", "storeHost", "listenPort")
+    return [each for each in own.differences(settings_now(master.at)) if not each.startswith(of_a_broker)]

@@ -1,0 +1,159 @@
+"""A store becomes a slave: a new one, an empty one, or one whose log is a part of the master's."""
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput
+from pipelines.replicate.epochs import Epochs, consistent_point, read_epochs
+from pipelines.replicate.master import Master
+from pipelines.store.head import head_as_found
+from pipelines.store.plan import Plan
+from pipelines.store.role import SLAVE, settings_now
+from pipelines.store.small_tables import whole_table_write
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG, CUTS, STORE_SETTINGS
+
+# What a new slave does not take over of its master's settings.
+OF_A_BROKER = ("brokerRole", "brokerId", "haMasterAddress")
+
+# What tells a record from another at the same offset.
+SAME = (
+    "physical_offset",
+    "size_bytes",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "body_crc",
+    "store_timestamp",
+    "append_id",
+)
+
+
+def settings_of_slave(master: Master, replica_id: str) -> dict[str, str]:
+    """The settings a new slave is made with: the master's, but for those of each broker."""
+    given = {name: value for name, value in master.store.settings.given.items() if name not in OF_A_BROKER}
+    return {**given, **_role(master, replica_id)}
+
+
+def _role(master: Master, replica_id: str) -> dict[str, str]:
+    number = replica_id if replica_id.isdigit() else "1"
+    return {"brokerRole": SLAVE, "haMasterAddress": master.uri, "brokerId": number}
+
+
+def plan_role(at: Snapshot, master: Master, replica_id: str) -> Plan:
+    """The plan that makes a store the slave of a master; empty where it is."""
+    own = settings_now(at)
+    wanted = _role(master, replica_id)
+    if own["brokerId"] > 0 and not replica_id.isdigit():
+        wanted.pop("brokerId")
+    if all(own.given.get(name) == value for name, value in wanted.items()):
+        return Plan()
+    return Plan((whole_table_write(at, STORE_SETTINGS, sorted({**own.given, **wanted}.items())),))
+
+
+def expect_joins(at: Snapshot, master: Master) -> int:
+    """Up to where the slave's log is the master's, bytes: rows from there on are to be cut off.
+
+    Raises BadInput where the store cannot follow this master: its segments have another size, its log is another's or has
+    gone another way and no promotion says why, or what it lacks has expired there.
+    """
+    _expect_same_segments(at, master)
+    head = head_as_found(at)
+    if at.number(COMMITLOG) < 0 or at.is_empty(COMMITLOG):
+        return head.next_offset
+    point = _point(at, head.next_offset, master)
+    own = last_row(at, point)
+    if own is not None and own.physical_offset + own.size_bytes > point:
+        raise BadInput(
+            f"{_them(at, master)} part at byte {point}, which is inside the record at byte {own.physical_offset}: one of "
+            f"them is not what its epochs say. {_new_slave()}"
+        )
+    if own is not None and own.physical_offset >= master.head.min_offset:
+        theirs = last_row(master.at, own.physical_offset + 1, own.physical_offset)
+        if theirs != own:
+            raise BadInput(
+                f"the store at {at.store.uri} has a log of its own: its record at byte {own.physical_offset} is not what "
+                f"the master at {master.uri} has there. {_new_slave()}"
+            )
+    if point < master.head.min_offset:
+        raise BadInput(
+            f"the slave's log ends at byte {point}, and the master's begins at {master.head.min_offset}: what lies between "
+            f"has expired there. {_new_slave()}"
+        )
+    return point
+
+
+def _point(at: Snapshot, own_end: int, master: Master) -> int:
+    """The consistent point of the two logs. Raises BadInput where nothing says that the slave's rows after it may go."""
+    epochs, masters = read_epochs(at), read_epochs(master.at)
+    point = consistent_point(epochs, own_end, masters, master.end)
+    if point is None:
+        raise BadInput(
+            f"{_them(at, master)} share no epoch ({_in_words(epochs)}; the master's: {_in_words(masters)}): they were never "
+            f"one log. {_new_slave()}"
+        )
+    if max(masters).epoch < max(epochs).epoch:
+        raise BadInput(
+            f"the master at {master.uri} has epoch {max(masters).epoch} and the store at {at.store.uri} has epoch "
+            f"{max(epochs).epoch}: the store was promoted after that master. Have the master follow it instead: "
+            f"`commitlake replicate --store {master.uri} --master {at.store.uri}`"
+        )
+    is_promoted = max(masters).epoch > max(epochs).epoch
+    if is_promoted:
+        return point
+    # The master may have cut its log at an append that the slave had copied before.
+    cuts = _cuts_of(at, own_end, master)
+    if point < own_end and not cuts:
+        raise BadInput(
+            f"the slave's log ends at byte {own_end}, the master's at {master.end}, and no promotion or cut says why: the "
+            f"master at {master.uri} is another one, or was put back as it was earlier. Nothing was changed; to go on with "
+            f"what the slave has, promote it: `commitlake promote --store {at.store.uri}`"
+        )
+    return min([point, *cuts])
+
+
+def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
+    """Offsets at which the master has cut its log below the slave's end, and the slave has other rows from there on."""
+    cuts = [row.physical_offset for row in master.at.rows(CUTS) if row.physical_offset < own_end]
+    return [cut for cut in cuts if last_row(at, own_end, cut) != last_row(master.at, own_end, cut)]
+
+
+def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
+    """The last row of a log that starts in [after, before), by the columns of SAME; None where there is none.
+
+    Few files are read: it lies not farther off than the longest record and the rest of a segment, else it is searched for.
+    """
+    settings = settings_now(at)
+    for least in (before - settings.max_record_bytes, before - 2 * settings.segment_bytes, after):
+        found = _last_within(at, max(after, least), before)
+        if found is not None or least <= after:
+            break
+    return found
+
+
+def _last_within(at: Snapshot, least: int, before: int) -> Row | None:
+    offset = F.col("physical_offset")
+    rows = at.read(COMMITLOG).where((offset < before) & (offset >= least))
+    found = rows.agg(F.max_by(F.struct(*SAME), offset).alias("last")).first()
+    return None if found is None else found.last
+
+
+def _expect_same_segments(at: Snapshot, master: Master) -> None:
+    own, theirs = settings_now(at).segment_bytes, settings_now(master.at).segment_bytes
+    if own != theirs:
+        raise BadInput(
+            f"the slave's segments have {own} bytes (mappedFileSizeCommitLog), the master's {theirs}: records would not lie "
+            f"at the same offsets. {_new_slave()}"
+        )
+
+
+def _them(at: Snapshot, master: Master) -> str:
+    return f"the logs of {at.store.uri} and of the master at {master.uri}"
+
+
+def _in_words(epochs: Epochs) -> str:
+    return ", ".join(f"{each.epoch} from byte {each.start_offset}" for each in epochs)
+
+
+def _new_slave() -> str:
+    return "Nothing was changed; name a new directory for --store, and the slave is made there"

@@ -1,0 +1,98 @@
+"""A slave's master as of one moment: its log up to the last whole append, and what it has beside the log."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.errors import BadInput
+from pipelines.store.head import LogHead, Queue, bounds_of, read_head
+from pipelines.store.lock import local_path
+from pipelines.store.role import is_slave, master_of
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import COMMITLOG, CONSUMER_OFFSETS
+from schemas.queue_bounds import LOG_TOPIC
+
+
+@dataclass(frozen=True)
+class Master:
+    """The store that is followed, and one snapshot of it.
+
+    head  its log head: all that a slave may have of the log now
+    """
+
+    store: Store
+    at: Snapshot
+    head: LogHead
+
+    @classmethod
+    def read(cls, store: Store) -> "Master":
+        """The master as it is now.
+
+        Raises BadInput for a store that is a slave itself, and StoreError where its last append is not as planned: a slave
+        must not have what a repair will cut off.
+        """
+        at = store.snapshot()
+        if is_slave(at):
+            raise BadInput(
+                f"--master is {store.uri}, which is a slave itself{_of(at)}: a slave follows a master. Name that one"
+            )
+        # Pinned before the log, so that no group is further on than the rows that are copied.
+        at.version(CONSUMER_OFFSETS)
+        return cls(store, at, read_head(at))
+
+    @property
+    def uri(self) -> str:
+        return self.store.uri
+
+    @property
+    def end(self) -> int:
+        """Where its log ends, bytes."""
+        return self.head.next_offset
+
+    def rows_from(self, offset: int) -> DataFrame:
+        """The log's rows from an offset on; only the files of their segments are read."""
+        segment_bytes = self.store.settings.segment_bytes
+        first_segment = offset - offset % segment_bytes
+        return self.at.read(COMMITLOG).where(
+            (F.col("segment") >= first_segment) & (F.col("physical_offset") >= offset)
+        )
+
+    def queues_from(self, offset: int) -> Mapping[Queue, int]:
+        """Where each queue begins for a log that begins at an offset: at its first message there, else at its end."""
+        begins = dict(self.head.next_queue_offsets)
+        found = bounds_of(self.rows_from(offset)).collect()  # a row a queue, as in the head
+        begins |= {(row.topic, row.queue_id): row.min_offset for row in found if row.topic != LOG_TOPIC}
+        return begins
+
+
+def _of(at: Snapshot) -> str:
+    master = master_of(at)
+    return "" if master is None else f" (of {master})"
+
+
+def open_master(slave: Store, uri: str) -> Store:
+    """The store at the URI of a master. Raises BadInput where there is none, or where it is the slave's own directory."""
+    master = Store(slave.spark, uri)
+    if is_same_directory(slave.uri, master.uri):
+        raise BadInput(f"--master is {master.uri}, which is the slave's own directory; name the master's")
+    if not master.exists():
+        master.expect_no_backup()
+        raise BadInput(f"--master is {master.uri}, where there is no store; nothing was written")
+    return master
+
+
+def is_same_directory(one: str, other: str) -> bool:
+    """Whether two URIs name one directory; on this machine's file system also by links and other names."""
+    paths = local_path(one), local_path(other)
+    if one == other:
+        return True
+    if paths[0] is None or paths[1] is None:
+        return False
+    try:
+        return os.path.samefile(paths[0], paths[1])
+    except OSError:  # one of them does not exist
+        return os.path.realpath(paths[0]) == os.path.realpath(paths[1])

@@ -1,0 +1,152 @@
+"""Truncate a slave's log to where it is its master's; what is cut off is kept in cut_rows, and nothing of it is lost.
+
+In this order, so that a run that is killed anywhere is simply run again: what is derived counts no more where it has the
+rows; the rows are copied to cut_rows and the cut is recorded; the bounds go back, as of the cut's number, so that nothing
+can be appended before the cut is made; then the rows leave the log, in a commit with that number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.consume.offsets import keyed_write
+from pipelines.replicate.epochs import epochs_before, read_epochs
+from pipelines.replicate.join import last_row
+from pipelines.rocketmq.queue_slots import has_queue_slot
+from pipelines.store.commit import commit
+from pipelines.store.cut import set_append_only
+from pipelines.store.head import LogHead, bounds_write, head_as_found
+from pipelines.store.lock import under_lock
+from pipelines.store.plan import Plan, Write
+from pipelines.store.progress import covered, plan_void
+from pipelines.store.small_tables import whole_table_write
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS
+
+
+def truncate(store: Store, offset: int) -> None:
+    """Cut the log off from an offset on."""
+    first = _rows_from(store.snapshot(), offset).agg(F.min("append_seq")).first()
+    first_append = None if first is None else first[0]
+    if first_append is not None:
+        at = store.snapshot()
+        have_rows = [table for table in DERIVED if covered(at, table) >= first_append]
+        if have_rows:
+            commit(store, lambda at: plan_void(at, have_rows))
+    commit(store, lambda at: _plan_set_aside(at, offset))
+    finish_truncation(store)
+
+
+def finish_truncation(store: Store) -> int | None:
+    """Make the cut that is recorded and not made yet; its offset, or None without one."""
+    offset = unfinished(store.snapshot())
+    if offset is None:
+        return None
+    commit(store, lambda at: _plan_bounds(at, offset))
+    for group in _groups_beyond(store.snapshot()):
+        commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
+    commit(store, lambda at: _plan_epochs(at, offset))
+    under_lock(store.spark, store.uri, lambda: _cut(store, offset))
+    return offset
+
+
+def unfinished(at: Snapshot) -> int | None:
+    """The offset of a cut that is recorded and not made: its number comes after the log's last."""
+    # Recorded first, made last: so `cuts` is pinned before the log.
+    cuts = {row.append_seq: row.physical_offset for row in at.rows(CUTS)}
+    return cuts.get(at.number(COMMITLOG) + 1)
+
+
+def _rows_from(at: Snapshot, offset: int) -> DataFrame:
+    return at.read(COMMITLOG).where(F.col("physical_offset") >= offset)
+
+
+def _plan_set_aside(at: Snapshot, offset: int) -> Plan:
+    cut_seq = at.number(COMMITLOG) + 1
+    rows = _rows_from(at, offset).withColumn("cut_seq", F.lit(cut_seq).cast("long"))
+    cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
+    return Plan(
+        (
+            at.replace(CUT_ROWS, rows, where=f"cut_seq = {cut_seq}"),
+            at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
+        )
+    )
+
+
+def _plan_bounds(at: Snapshot, offset: int) -> Plan:
+    """The plan of the bounds as of the cut: each queue ends where its first row that is cut off lies."""
+    cut_seq = at.number(COMMITLOG) + 1
+    head = head_as_found(at)
+    if head.bounds_append_seq >= cut_seq:
+        return Plan()
+    cut_off = (
+        _rows_from(at, offset)
+        .where(has_queue_slot())
+        .groupBy("topic", "queue_id")
+        .agg(F.min("queue_offset").alias("next_offset"))
+        .collect()  # a row a queue, as in the head
+    )
+    ends = {(row.topic, row.queue_id): row.next_offset for row in cut_off}
+    before = last_row(at, offset)
+    after = LogHead(
+        append_seq=cut_seq,
+        min_offset=min(head.min_offset, offset),
+        next_offset=min(head.next_offset, offset),
+        last_store_timestamp=0 if before is None else before.store_timestamp,
+        next_queue_offsets={**head.next_queue_offsets, **ends},
+        min_queue_offsets={
+            queue: min(least, ends.get(queue, least)) for queue, least in head.min_queue_offsets.items()
+        },
+    )
+    return Plan((_surely(bounds_write(at, after)),))
+
+
+def _surely(write: Write) -> Write:
+    """A write that is planned again where another writer comes first: nothing but these bounds is right after the cut."""
+    return replace(write, may_lose=False)
+
+
+def _groups_beyond(at: Snapshot) -> Sequence[str]:
+    """The groups with an offset after the end of its queue."""
+    ends = head_as_found(at).next_queue_offsets
+    rows = at.read(CONSUMER_OFFSETS).collect()  # a row a group, queue and client
+    return sorted(
+        {row.group for row in rows if row.next_offset > ends.get((row.topic, row.queue_id), row.next_offset)}
+    )
+
+
+def _plan_offsets(at: Snapshot, group: str) -> Plan:
+    """The plan that sets a group's offsets back to the ends of its queues: other messages will come there."""
+    ends = head_as_found(at).next_queue_offsets
+    rows = []
+    for row in at.read_small(CONSUMER_OFFSETS, group=group).collect():
+        values = row.asDict()
+        values["next_offset"] = min(row.next_offset, ends.get((row.topic, row.queue_id), row.next_offset))
+        rows.append(tuple(values[name] for name in CONSUMER_OFFSETS.names))
+    return Plan((keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=False),))
+
+
+def _plan_epochs(at: Snapshot, offset: int) -> Plan:
+    """The plan that forgets epochs of which no message is left."""
+    epochs = epochs_before(read_epochs(at), offset)
+    if list(epochs) == list(read_epochs(at)):
+        return Plan()
+    return Plan((whole_table_write(at, EPOCHS, [(each.epoch, each.start_offset) for each in epochs]),))
+
+
+def _cut(store: Store, offset: int) -> None:
+    set_append_only(store, False)
+    try:
+        commit(store, lambda at: _plan_cut(at, offset))
+    finally:
+        set_append_only(store, True)
+
+
+def _plan_cut(at: Snapshot, offset: int) -> Plan:
+    if unfinished(at) is None:
+        return Plan()
+    nothing = at.read(COMMITLOG).limit(0)
+    return Plan((at.replace(COMMITLOG, nothing, where=f"physical_offset >= {offset}"),))

@@ -1,0 +1,278 @@
+"""A slave follows its master: the same rows at the same offsets, whatever happens in between."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from pipelines.produce import put
+from pipelines.replicate import copy_log
+from pipelines.store import commit as committing
+from pipelines.store.commit import commit
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
+from pipelines.store.store import Store
+from schemas import COMMITLOG, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
+from tests.conftest import JobRun, run_job
+from tests.life import B, Life
+from tests.store.test_planned import has_every_row_twice, written
+
+COPIED = [name for name in COMMITLOG.names if name != "append_seq"]
+
+
+def replicate(slave: str, master: str, *more: Any, now: int = B, exit_status: int = 0) -> JobRun:
+    run = run_job(
+        ["replicate", "--store", slave, "--master", master, "--now", str(now), "--quiet", *map(str, more)]
+    )
+    assert run.exit_status == exit_status, run.stderr
+    return run
+
+
+def slave_of(master: Life, directory: Path, *more: Any) -> Life:
+    replicate(str(directory), master.store.uri, *more)
+    return Life(master.commitlake, Store(master.store.spark, str(directory)), master.directory)
+
+
+def log_of(store: Store, since: int = 0) -> list[tuple[Any, ...]]:
+    rows = store.commitlog.where(F.col("physical_offset") >= since).select(*COPIED)
+    return sorted((tuple(row) for row in rows.collect()), key=lambda row: row[1])
+
+
+def bounds_of(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
+    head = read_head(store.snapshot())
+    return {queue: (head.min_queue_offsets[queue], end) for queue, end in head.next_queue_offsets.items()}
+
+
+def test_a_slave_has_what_its_master_has(life: Callable[..., Life], tmp_path: Path) -> None:
+    master = life(mappedFileSizeCommitLog="1024")
+    for topic in ("T", "U"):
+        master.job("topics", B, "create", topic, "--queues", "2")
+    master.put(B, *[{"topic": "T", "body": f"b{n}" * n} for n in range(9)])
+    master.put(
+        B + 1, {"topic": "U", "delay_level": 1}, {"topic": "T", "transaction": True, "producer_group": "p"}
+    )
+    master.job("dispatch", B + 1)
+    master.job("reset_offsets", B + 1, "--group", "g", "--topic", "T", "--to-offset", "1")
+    master.job("subscribe", B + 1, "--group", "g", "--topic", "T", "--filter", "a")
+
+    slave = slave_of(master, tmp_path / "slave", "--replica-id", "1")
+    assert log_of(slave.store) == log_of(master.store)
+    assert bounds_of(slave.store) == bounds_of(master.store)
+    for table in (TOPICS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS):
+        assert sorted(map(str, slave.store.read(table).collect())) == sorted(
+            map(str, master.store.read(table).collect())
+        )
+    assert sorted(slave.store.consumer_offsets.collect()) == sorted(master.store.consumer_offsets.collect())
+    end = read_head(master.store.snapshot()).next_offset
+    assert [tuple(row) for row in master.store.replicas.collect()] == [
+        ("1", slave.store.uri, "SLAVE", end, True, B)
+    ]
+
+    # A topic is gone, a delayed message is back, and a master's offset is lower than the slave's own.
+    master.job("topics", B + 2, "delete", "U")
+    master.deliver(B + 5_000)
+    slave.job("dispatch", B)
+    slave.job("consume", B, "--group", "h", "--topic", "T", "--listener", "builtins:id")
+    slave.job("consume", B, "--group", "g", "--topic", "T", "--listener", "builtins:id")
+    again = replicate(slave.store.uri, master.store.uri).result
+    assert (again["copied"], again["truncated_from"]) == (1, None)
+    assert log_of(slave.store) == log_of(master.store)
+    assert "U" not in {row.topic for row in slave.store.topics.collect()}
+    offsets = {
+        (row.group, row.topic, row.queue_id): row.next_offset
+        for row in slave.store.consumer_offsets.collect()
+    }
+    assert offsets["g", "T", 0] == 1
+    assert offsets["h", "T", 0] > 1
+    slave.job("dispatch", B)
+    slave.expect_promises()
+    nothing_new = replicate(slave.store.uri, master.store.uri).result
+    assert (nothing_new["copied"], nothing_new["max_offset"]) == (0, again["max_offset"])
+
+
+def test_a_new_slave_may_begin_with_the_last_segment(life: Callable[..., Life], tmp_path: Path) -> None:
+    master = life(mappedFileSizeCommitLog="1024")
+    master.put(B, {"topic": "Early", "body": "b"}, *[{"topic": "T", "body": f"b{n}"} for n in range(20)])
+    slave = slave_of(master, tmp_path / "slave", "--from-last-file")
+    end = read_head(master.store.snapshot()).next_offset
+    assert log_of(slave.store) == log_of(master.store, end - end % 1024)
+    assert slave.store.commitlog.count() < master.store.commitlog.count()
+    # Queues without a message there go on at the master's end all the same.
+    assert {queue: end for queue, (_, end) in bounds_of(slave.store).items()} == {
+        queue: end for queue, (_, end) in bounds_of(master.store).items()
+    }
+    assert bounds_of(slave.store)["Early", 0][0] == 1
+    master.put(B, {"topic": "Early", "queue_id": 0}, {"topic": "New"})
+    assert replicate(slave.store.uri, master.store.uri).result["copied"] == 2
+    slave.job("dispatch", B)
+    slave.expect_promises()
+
+
+def test_a_large_log_is_copied_in_parts_of_whole_appends(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life(mappedFileSizeCommitLog="1024")
+    for number in range(5):
+        master.put(B, *[{"topic": "T", "body": f"{number}-{n}"} for n in range(3)])
+    monkeypatch.setattr(copy_log, "PART_BYTES", 700)
+    slave = slave_of(master, tmp_path / "slave")
+    assert log_of(slave.store) == log_of(master.store)
+    of_commits = slave.store.commitlog.groupBy("append_seq").agg(
+        F.count("*").alias("rows"), F.countDistinct("append_id")
+    )
+    rows = [row.rows for row in of_commits.orderBy("append_seq").collect()]
+    assert len(rows) > 1
+    assert all(count % 3 == 0 for count in rows)
+    slave.job("dispatch", B)
+    slave.expect_promises()
+
+
+def test_what_a_repair_will_cut_off_is_not_copied(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T"})
+    slave = slave_of(master, tmp_path / "slave")
+    source = master.input(*[{"topic": "T", "body": str(n)} for n in range(3)])
+    with monkeypatch.context() as killed:  # before it looked at what it had written
+        written(killed, put.Put, "log_rows", has_every_row_twice)
+        killed.setattr(committing, "expect_as_planned", lambda *_: None)
+        master.job("put_messages", B, "--input", source)
+    refused = replicate(slave.store.uri, master.store.uri, exit_status=1)
+    assert "validate --repair" in refused.stderr
+    assert slave.store.commitlog.count() == 1
+    master.job("validate", B, "--suite", "log", "--repair")
+    master.job("put_messages", B, "--input", source)
+    replicate(slave.store.uri, master.store.uri)
+    assert log_of(slave.store) == log_of(master.store)
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [
+        ({"body_crc": F.lit(7)}, "does not have the length or the CRC of its parts"),
+        ({"size_bytes": F.col("size_bytes") + 1}, "do not lie one after the other"),
+        ({"queue_offset": F.col("queue_offset") + 1}, "the slave's queue goes on at 1"),
+    ],
+    ids=["crc", "length", "queue"],
+)
+def test_rows_that_are_not_right_are_not_copied(
+    life: Callable[..., Life], tmp_path: Path, broken: dict[str, Any], reason: str
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T", "queue_id": 0})
+    slave = slave_of(master, tmp_path / "slave")
+    master.put(B, *[{"topic": "T", "queue_id": 0}] * 3)
+    is_middle = F.col("queue_offset") == 2
+    at = master.store.snapshot()
+    rows = at.read(COMMITLOG).where("append_seq = 1")
+    rows = rows.withColumns(
+        {name: F.when(is_middle, wrong).otherwise(F.col(name)) for name, wrong in broken.items()}
+    )
+    master.store.spark.sql(
+        f"ALTER TABLE delta.`{master.store.path(COMMITLOG)}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+    )
+    commit(master.store, lambda at: Plan((at.replace(COMMITLOG, rows.localCheckpoint(), "append_seq = 1"),)))
+    refused = replicate(slave.store.uri, master.store.uri, exit_status=1)
+    assert reason in refused.stderr
+    assert slave.store.commitlog.count() == 1
+
+
+@pytest.fixture(scope="module")
+def followed(
+    spark: Any, store_template: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, str]:
+    """A master with a message, and its slave: only read."""
+    directory = tmp_path_factory.mktemp("followed")
+    master, slave = str(directory / "master"), str(directory / "slave")
+    shutil.copytree(store_template(), master)
+    source = directory / "one.jsonl"
+    source.write_text('{"topic": "T", "body": "b"}\n')
+    assert (
+        run_job(["put_messages", "--store", master, "--input", str(source), "--now", str(B)]).exit_status == 0
+    )
+    replicate(slave, master)
+    return master, slave
+
+
+def test_it_follows_no_store_that_is_not_its_master(
+    followed: tuple[str, str], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    master, slave = followed
+    link = tmp_path / "link"
+    link.symlink_to(master)
+    own = new_store()
+    source = tmp_path / "own.jsonl"
+    source.write_text('{"topic": "T", "body": "other"}\n' * 2)
+    assert (
+        run_job(["put_messages", "--store", own.uri, "--input", str(source), "--now", str(B)]).exit_status
+        == 0
+    )
+    for store, of, reason in (
+        (master, master, "is the slave's own directory"),
+        (master, str(link), "is the slave's own directory"),
+        (str(tmp_path / "new"), str(tmp_path / "nowhere"), "where there is no store"),
+        (str(tmp_path / "new"), slave, f"is a slave itself (of {master})"),
+        (master, slave, "is a slave itself"),
+        (own.uri, master, "no promotion or cut says why"),
+        (slave, own.uri, "has a log of its own"),
+        (new_store(mappedFileSizeCommitLog="4096").uri, master, "mappedFileSizeCommitLog"),
+    ):
+        assert reason in replicate(store, of, exit_status=2).stderr
+    assert not (tmp_path / "new").exists()
+    taken = replicate(str(tmp_path / "new"), master, "--replica-id", "1", exit_status=2)
+    assert "--replica-id is 1" in taken.stderr
+    assert own.settings["brokerRole"] == "ASYNC_MASTER"
+
+
+WRITERS = """
+put_messages --input {source}
+deliver
+subscribe --group g --topic T
+topics create New
+topics create-group new
+reset_offsets --group g --topic T --to-offset 0
+send_back --group g --input {failures}
+redrive --where 1=1
+end_transactions --input {ends}
+check_transactions --checker builtins:id
+import_store --from {directory}
+run_cycle
+""".strip().splitlines()
+
+
+def test_a_slave_refuses_what_its_master_does_not_have(followed: tuple[str, str], tmp_path: Path) -> None:
+    master, slave = followed
+    files = {"source": '{"topic": "T", "body": "b"}', "failures": '{"physical_offset": 0}',
+             "ends": '{"producer_group": "p", "physical_offset": 0, "queue_offset": 0, "state": "COMMIT"}'}  # fmt: skip
+    for name, line in files.items():
+        (tmp_path / f"{name}.jsonl").write_text(line + "\n")
+    named = {name: tmp_path / f"{name}.jsonl" for name in files} | {"directory": tmp_path}
+    for command in WRITERS:
+        job, *arguments = command.format(**named).split()
+        run = run_job([job, "--store", slave, "--quiet", *arguments])
+        assert run.exit_status == 2, (command, run.stderr)
+        assert f"is a slave of {master}" in run.stderr, command
+
+
+def test_a_slave_is_read_and_kept_by_its_own_jobs(followed: tuple[str, str], tmp_path: Path) -> None:
+    _, slave = followed
+    for command in (
+        "dispatch",
+        "query by-offset --topic T --queue-id 0 --offset 0",
+        "consume --group mine --topic T --listener builtins:id",
+        "maintain",
+        "topics list",
+        "create_store",
+    ):
+        run = run_job([*command.split(), "--store", slave, "--quiet"])
+        assert run.exit_status == 0, (command, run.stderr)
+    # Whoever fails is not sent back: that would be a message of the slave's own.
+    failing = run_job(
+        ["consume", "--store", slave, "--group", "other", "--topic", "T", "--listener", "builtins:int"]
+    )
+    assert failing.exit_status == 2
+    assert "is a slave of" in failing.stderr
