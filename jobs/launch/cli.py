@@ -33,6 +33,7 @@ JOBS = (
     "maintain",
     "backup",
     "replicate",
+    "promote",
     "validate",
     "report",
     "doctor",

@@ -22,6 +22,7 @@ EXAMPLES = {
     "maintain": "maintain --store demo/store --dry-run",
     "backup": "backup --store demo/store --to demo/backup",
     "replicate": "replicate --store demo/slave --master demo/store",
+    "promote": "promote --store demo/slave --old-master demo/store",
     "validate": "validate --store demo/store --suite log --suite lineage",
     "report": "report --store demo/store --out report.html",
     "doctor": "doctor --store demo/store",

@@ -82,7 +82,7 @@ def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
     head = LogHead(-1, start, start, 0, begins, begins)
     if read_head(at) == head and at.number(QUEUE_BOUNDS) >= 0:
         return Plan()
-    return Plan((bounds_write(at, head),), follows_master=True)
+    return Plan((bounds_write(at, head),), follows_master=master.uri)
 
 
 def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES) -> Plan:
@@ -103,7 +103,7 @@ def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES) -> Pla
     planned = Planned(found.rows, found.first_offset, found.last_offset, after.next_offset)
     append = at.append(COMMITLOG, rows, planned=planned)
     result = {"copied": found.rows, "reached": after.next_offset, "more": not part[1]}
-    return Plan((append, bounds_write(at, after)), result, follows_master=True)
+    return Plan((append, bounds_write(at, after)), result, follows_master=master.uri)
 
 
 def _next_part(master: Master, head: LogHead, part_bytes: int) -> tuple[DataFrame, bool] | None:
@@ -285,7 +285,7 @@ def _plan_end(at: Snapshot, head: LogHead, master: Master) -> Plan:
     if replace(after, bounds_append_seq=head.bounds_append_seq) == head:
         return Plan((), result)
     write = bounds_write(at, after)
-    return Plan((write,), {**result, "reached": after.next_offset}, follows_master=True)
+    return Plan((write,), {**result, "reached": after.next_offset}, follows_master=master.uri)
 
 
 def copied_rows(part: DataFrame, append_seq: int) -> DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
 from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
+from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
@@ -16,9 +17,7 @@ from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import head_as_found
-from pipelines.store.plan import Plan
 from pipelines.store.role import master_of, settings_now
-from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from schemas import COMMITLOG
@@ -112,7 +111,7 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     if point >= head_as_found(at).next_offset:
         return None
     # Writers that planned while the store was a master lose the race against this number.
-    run.commit(plan_fence)
+    run.commit(partial(plan_fence, master_uri=master.uri))
     point = expect_joins(run.store.snapshot(), master)
     truncate(run.store, point)
     run.wrote = True
@@ -121,12 +120,6 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
         "cut_rows"
     )
     return point
-
-
-def plan_fence(at: Snapshot) -> Plan:
-    """An append without rows: whoever has planned one with its number plans again, and finds that the store is a slave."""
-    nothing = at.read(COMMITLOG).limit(0)
-    return Plan((at.append(COMMITLOG, nothing),), follows_master=True)
 
 
 def settings_apart(slave: Store, master: Master) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.replicate.epochs import epochs_before, read_epochs
+from pipelines.replicate.epochs import epochs_begun, read_epochs
 from pipelines.replicate.master import Master
 from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import whole_table_write, write_if_changed
@@ -40,7 +40,7 @@ def plan_metadata(at: Snapshot, master: Master) -> Plan:
     writes: list[Write] = []
     for table in LIKE_THE_MASTER:
         writes += write_if_changed(at, table, _by_key(at, table), _by_key(master.at, table))
-    return Plan(tuple(writes), follows_master=True)
+    return Plan(tuple(writes), follows_master=master.uri)
 
 
 def _by_key(at: Snapshot, table: Table) -> dict[tuple[Any, ...], Mapping[str, Any]]:
@@ -52,11 +52,11 @@ def plan_epochs(at: Snapshot, master: Master, log_end: int) -> Plan:
 
     log_end  where the slave's log ends, bytes
     """
-    epochs = epochs_before(read_epochs(master.at), log_end)
+    epochs = epochs_begun(read_epochs(master.at), log_end)
     if list(read_epochs(at)) == list(epochs):
         return Plan()
     rows = [(epoch.epoch, epoch.start_offset) for epoch in epochs]
-    return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=True)
+    return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=master.uri)
 
 
 Key = tuple[str, int, str]  # topic, queue, client
@@ -83,20 +83,20 @@ def _differ(own: Offsets, masters: Offsets) -> bool:
     return any(own.get(key) != row for key, row in masters.items())
 
 
-def plan_offsets(at: Snapshot, group: str, masters: Offsets) -> Plan:
+def plan_offsets(at: Snapshot, master: Master, group: str, masters: Offsets) -> Plan:
     """The plan that overwrites a group's offsets by the master's, and keeps those of which the master has none."""
     own = _offsets_by_group(at.read_small(CONSUMER_OFFSETS, group=group).collect()).get(group, {})
     if not _differ(own, masters):
         return Plan()
     rows = [tuple(row[name] for name in CONSUMER_OFFSETS.names) for row in {**own, **masters}.values()]
     return Plan(
-        (keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=not own),), follows_master=True
+        (keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=not own),), follows_master=master.uri
     )
 
 
 def offset_planners(at: Snapshot, master: Master) -> list[Any]:
     """A planner for each group whose offsets are to be overwritten."""
     return [
-        partial(plan_offsets, group=group, masters=offsets)
+        partial(plan_offsets, master=master, group=group, masters=offsets)
         for group, offsets in groups_behind(at, master).items()
     ]

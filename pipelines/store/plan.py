@@ -61,14 +61,14 @@ class Plan:
     side_by_side  the first N writes are made at once: each of a table of its own, and none needs another
     afterwards    makes the write of a cache that refers to the other writes, from a snapshot taken after them; None where
                   there is no such cache
-    follows_master  it brings a slave what its master has: only a slave takes it
+    follows_master  the URI of the master whose rows it brings: only a slave of that master takes it; None for other plans
     """
 
     writes: tuple[Write, ...] = ()
     result: Mapping[str, Any] = field(default_factory=dict)
     side_by_side: int = 0
     afterwards: Callable[[Any], Write] | None = None
-    follows_master: bool = False
+    follows_master: str | None = None
 
     @property
     def in_turn(self) -> Iterator[Sequence[Write]]:

@@ -20,6 +20,8 @@ from schemas import (
 )
 
 SLAVE = "SLAVE"
+# Of a slave that is being promoted: it follows nobody any more.
+NO_MASTER = ""
 
 # What a slave has from its master. All else is its own: what is derived from its log, the offsets of groups that read from
 # it, its locks, its reports.
@@ -70,11 +72,11 @@ def expect_master(at: Snapshot) -> None:
 
 def expect_role(at: Snapshot, plan: Plan) -> None:
     """Raises BadInput for a plan that is not for a store of this role."""
-    if plan.follows_master:
-        if not is_slave(at):
+    if plan.follows_master is not None:
+        if not is_slave(at) or (master_of(at) or NO_MASTER) != plan.follows_master:
             raise BadInput(
-                f"the store at {at.store.uri} is a master (brokerRole {settings_now(at)['brokerRole']}) and follows none: "
-                "it has been promoted meanwhile"
+                f"the store at {at.store.uri} does not follow {plan.follows_master or 'a master'} any more: it was "
+                "promoted, or another run has made it the slave of another master. Nothing was written since then"
             )
     elif any(_is_of_the_master(write) for write in plan.writes):
         expect_master(at)

@@ -109,6 +109,7 @@ def test_all_dags_load_without_spark(found: dict[str, Any]) -> None:
         "deliver": ("* * * * *", []),
         "transactions": ("*/5 * * * *", []),
         "consume": ("NullTimetable", []),
+        "replicate": ("* * * * *", []),
         "maintain": ("0 4 * * *", []),
         "quality": ("0 5 * * *", []),
         "my_group": ("AssetOrTimeSchedule", ["commitlake-queues"]),

@@ -1,0 +1,161 @@
+"""Promote a slave: from its log's end on it is the master (docs/rocketmq/consume-filter-ha.md 5.5).
+
+Each step is a commit that may be made again: the old master is made a slave of this store and its log is fenced, so that
+an append planned before is refused; this store lets go of its master and fences its own log, so that nothing is copied to
+it any more; the new epoch begins where its log ends; then it takes messages.
+
+Who promotes two slaves of one master at once finds that the old master follows the other already, where both name it.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from pipelines.errors import BadInput
+from pipelines.replicate.epochs import read_epochs, with_promotion
+from pipelines.replicate.fence import plan_fence
+from pipelines.replicate.master import is_same_directory
+from pipelines.replicate.truncate import finish_truncation
+from pipelines.rocketmq.settings import SETTINGS
+from pipelines.store.commit import commit
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
+from pipelines.store.role import NO_MASTER, SLAVE, is_slave, master_of, settings_now
+from pipelines.store.small_tables import whole_table_write
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from pipelines.store.work import Work
+from schemas import EPOCHS, REPLICAS, STORE_SETTINGS
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """The new master's epoch, and where its log ended when the epoch began, bytes."""
+
+    epoch: int
+    max_offset: int
+
+
+def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
+    """Make the run's store a master.
+
+    epoch  number of the new epoch, greater than any before; None: the next one
+    old    the master so far, which is fenced; None where it cannot be reached
+
+    Raises BadInput for a store that is a master, unless this very promotion has made it one, and for another store's master.
+    """
+    store = run.store
+    at = store.snapshot()
+    if not is_slave(at):
+        return _promoted_before(at, epoch, old)
+    finish_truncation(store)
+    number, role = epoch, str(SETTINGS["brokerRole"].default)
+    if old is not None:
+        _expect_its_master(at, old)
+        before = old.snapshot()
+        _expect_later(epoch, before)
+        if not is_slave(before):
+            role = str(settings_now(before)["brokerRole"])
+        last = max(read_epochs(at)).epoch, max(read_epochs(before)).epoch
+        number = max(last) + 1 if epoch is None else epoch
+    # A number that is refused is refused before the first step.
+    with_promotion(read_epochs(at), read_head(at).next_offset, number)
+    if old is not None:
+        broker_id = settings_now(at)["brokerId"] or 1
+        commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id))
+        commit(old, partial(plan_fence, master_uri=store.uri))
+    run.commit(_plan_letting_go)
+    run.commit(partial(plan_fence, master_uri=NO_MASTER))
+    run.commit(partial(_plan_epoch, number=number))
+    run.commit(_plan_no_replicas)
+    run.commit(partial(_plan_master, role=role))
+    return _promoted(store.snapshot())
+
+
+def _promoted(at: Snapshot) -> Promoted:
+    last = max(read_epochs(at))
+    return Promoted(last.epoch, last.start_offset)
+
+
+def _promoted_before(at: Snapshot, epoch: int | None, old: Store | None) -> Promoted:
+    """What a promotion that is made again reports."""
+    last = max(read_epochs(at))
+    is_fenced = old is not None and is_slave(old.snapshot()) and master_of(old.snapshot()) == at.store.uri
+    if epoch == last.epoch or (epoch is None and is_fenced):
+        return _promoted(at)
+    raise BadInput(
+        f"the store at {at.store.uri} is a master already (brokerRole {settings_now(at)['brokerRole']}, epoch "
+        f"{last.epoch}); promote one of its slaves"
+    )
+
+
+def _expect_its_master(at: Snapshot, old: Store) -> None:
+    known = master_of(at)
+    if is_same_directory(old.uri, at.store.uri):
+        raise BadInput(
+            f"--old-master is {old.uri}, which is the store to be promoted; name the master it follows"
+        )
+    if known is not None and not is_same_directory(known, old.uri):
+        raise BadInput(f"--old-master is {old.uri}, but the store at {at.store.uri} follows {known}")
+    _expect_not_promoted_over(old.snapshot(), at.store.uri)
+
+
+def _expect_not_promoted_over(at: Snapshot, new_uri: str) -> None:
+    """Raises BadInput where the old master follows another store: that one was promoted first."""
+    if is_slave(at) and master_of(at) != new_uri:
+        raise BadInput(
+            f"the old master at {at.store.uri} follows {master_of(at) or 'nobody'} now: another store was promoted. Have "
+            f"this one follow it: `commitlake replicate --store {new_uri} --master {master_of(at) or 'URI'}`"
+        )
+
+
+def _expect_later(epoch: int | None, old: Snapshot) -> None:
+    last = max(read_epochs(old)).epoch
+    if epoch is not None and epoch <= last:
+        raise BadInput(
+            f"--epoch is {epoch}; the old master's last epoch is {last}: give a greater number, or none"
+        )
+
+
+def _plan_demotion(at: Snapshot, new_uri: str, broker_id: int) -> Plan:
+    """The plan that makes the old master a slave of the new one, with the id that this one had."""
+    _expect_not_promoted_over(at, new_uri)
+    if is_slave(at):
+        return Plan()
+    return _settings(at, {"brokerRole": SLAVE, "haMasterAddress": new_uri, "brokerId": str(broker_id)})
+
+
+def _plan_letting_go(at: Snapshot) -> Plan:
+    if not is_slave(at) or master_of(at) is None:
+        return Plan()
+    return _settings(at, {"haMasterAddress": NO_MASTER})
+
+
+def _plan_epoch(at: Snapshot, number: int | None) -> Plan:
+    """The plan that begins an epoch where the log ends; empty where it has begun there under this number."""
+    epochs, log_end = read_epochs(at), read_head(at).next_offset
+    last = max(epochs)
+    if (last.epoch, last.start_offset) == (number, log_end):
+        return Plan()
+    rows = [(each.epoch, each.start_offset) for each in with_promotion(epochs, log_end, number)]
+    return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=NO_MASTER)
+
+
+def _plan_no_replicas(at: Snapshot) -> Plan:
+    """The plan that forgets replicas of an earlier time as a master: those that follow now will report."""
+    if not at.rows(REPLICAS):
+        return Plan()
+    return Plan((whole_table_write(at, REPLICAS, []),), follows_master=NO_MASTER)
+
+
+def _plan_master(at: Snapshot, role: str) -> Plan:
+    if not is_slave(at):
+        return Plan()
+    plan = _settings(at, {"brokerRole": role, "haMasterAddress": NO_MASTER, "brokerId": "0"})
+    return Plan(plan.writes, follows_master=NO_MASTER)
+
+
+def _settings(at: Snapshot, changes: dict[str, str]) -> Plan:
+    given = {**settings_now(at).given, **changes}
+    if not given["haMasterAddress"]:
+        del given["haMasterAddress"]
+    return Plan((whole_table_write(at, STORE_SETTINGS, sorted(given.items())),))

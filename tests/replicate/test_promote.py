@@ -1,0 +1,141 @@
+"""A slave becomes the master, and the old master its slave: nobody's rows are mixed, and none are lost."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.replicate.epochs import read_epochs
+from pipelines.store import commit as committing
+from pipelines.store.store import Store
+from tests.conftest import run_job
+from tests.life import B, Life
+from tests.replicate.test_replicate import bounds_of, log_of, replicate, slave_of
+
+
+def promote(slave: Life, *more: object, exit_status: int = 0) -> dict:
+    return slave.job("promote", B, *more, exit_status=exit_status).result
+
+
+def epochs(store: Store) -> list[tuple[int, int]]:
+    return [(each.epoch, each.start_offset) for each in read_epochs(store.snapshot())]
+
+
+def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life(mappedFileSizeCommitLog="1024")
+    old.put(B, *[{"topic": "T", "body": f"both{n}"} for n in range(5)])
+    new = slave_of(old, tmp_path / "new")
+    shared = log_of(new.store)
+    other = slave_of(old, tmp_path / "other")
+    # Two rows that no slave has, of which a group has read, and the queues are built.
+    old.put(B, {"topic": "T", "body": "lost"}, {"topic": "Only", "body": "lost"})
+    old.job("dispatch", B)
+    old.job("reset_offsets", B, "--group", "g", "--topic", "Only", "--skip-accumulation")
+    reached = old.store.consumer_offsets.first().next_offset
+
+    promoted = promote(new, "--old-master", old.store.uri)
+    end = max(row[1] + row[2] for row in shared)
+    assert (promoted["epoch"], promoted["max_offset"]) == (2, end)
+    assert epochs(new.store) == [(1, 0), (2, end)]
+    assert promote(new, "--old-master", old.store.uri) == {**promoted, "seconds": pytest.approx(0, abs=60)}
+    late = old.run("put_messages", B, "--input", old.input({"topic": "T", "body": "late"}))
+    assert late.exit_status == 2
+    assert f"is a slave of {new.store.uri}" in late.stderr
+
+    new.put(B + 1, {"topic": "T", "body": "new"}, {"topic": "U", "body": "new"})
+    rejoined = replicate(old.store.uri, new.store.uri).result
+    assert (rejoined["truncated_from"], rejoined["copied"]) == (end, 2)
+    assert log_of(old.store) == log_of(new.store)
+    assert sorted(bytes(row.body) for row in old.store.cut_rows.collect()) == [b"lost", b"lost"]
+    assert {queue: at for queue, at in bounds_of(old.store).items() if queue[0] != "Only"} == bounds_of(
+        new.store
+    )
+    assert {at for queue, at in bounds_of(old.store).items() if queue[0] == "Only"} == {(0, 0)}
+    assert reached == 1
+    assert [row.next_offset for row in old.store.consumer_offsets.where("topic = 'Only'").collect()] == [0]
+    old.job("dispatch", B)
+    old.expect_promises()
+    assert (
+        old.job("validate", B, "--suite", "log", "--suite", "caches", "--suite", "derived").result["broken"]
+        == 0
+    )
+    # The other slave goes over to the new master without a cut.
+    assert replicate(other.store.uri, new.store.uri).result["truncated_from"] is None
+    assert log_of(other.store) == log_of(new.store)
+    assert epochs(other.store) == epochs(new.store) == epochs(old.store)
+    assert {row.replica_id for row in new.store.replicas.collect()} == {"1", "2"}
+
+    # And back: the first master is one again.
+    promote(old, "--old-master", new.store.uri)
+    assert epochs(old.store)[-1][0] == 3
+    old.put(B + 2, {"topic": "T", "body": "back"})
+    assert replicate(new.store.uri, old.store.uri).result["copied"] == 1
+    assert log_of(old.store) == log_of(new.store)
+    new.job("dispatch", B)
+    new.expect_promises()
+
+
+def test_a_put_that_was_planned_before_the_promotion_is_refused(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    source = old.input({"topic": "T", "body": "in flight"})
+    write = committing._write
+
+    def after_a_promotion(store: Store, *arguments: object) -> None:
+        if store.uri == old.store.uri:
+            monkeypatch.setattr(committing, "_write", write)
+            promote(new, "--old-master", old.store.uri)
+        write(store, *arguments)
+
+    monkeypatch.setattr(committing, "_write", after_a_promotion)
+    late = old.run("put_messages", B, "--input", source)
+    assert late.exit_status == 2
+    assert f"is a slave of {new.store.uri}" in late.stderr
+    assert [bytes(row.body) for row in old.store.commitlog.collect()] == [b"b"]
+    assert new.job("put_messages", B, "--input", source).result["appended"] == 1
+
+
+def test_who_is_promoted_second_follows_who_was_first(life: Callable[..., Life], tmp_path: Path) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    first, second = (slave_of(old, tmp_path / name) for name in ("first", "second"))
+    promote(first, "--old-master", old.store.uri)
+    refused = second.run("promote", B, "--old-master", old.store.uri)
+    assert refused.exit_status == 2
+    assert f"follows {first.store.uri} now" in refused.stderr
+    for slave, arguments, reason in (
+        (first, (), "is a master already"),
+        (second, ("--old-master", second.store.uri), "which is the store to be promoted"),
+        (second, ("--old-master", first.store.uri), f"follows {old.store.uri}"),
+        (second, ("--old-master", str(tmp_path / "nowhere")), "there is no store"),
+        (second, ("--epoch", "1"), "the store's last epoch is 1"),
+    ):
+        said = slave.run("promote", B, *arguments)
+        assert said.exit_status == 2
+        assert reason in said.stderr
+    assert replicate(second.store.uri, first.store.uri).result["truncated_from"] is None
+
+
+def test_a_master_that_was_never_fenced_is_cut_when_it_comes_back(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T", "body": "both"})
+    new = slave_of(old, tmp_path / "new")
+    warned = new.job("promote", B, "--epoch", "7")
+    assert "is not fenced" in warned.stderr
+    assert warned.result["epoch"] == 7
+    old.put(B, {"topic": "T", "body": "split"})
+    new.put(B, {"topic": "T", "body": "new"})
+    # The wrong way round nothing is cut.
+    wrong = run_job(["replicate", "--store", new.store.uri, "--master", old.store.uri])
+    assert wrong.exit_status == 2
+    assert "was promoted after that master" in wrong.stderr
+    assert replicate(old.store.uri, new.store.uri).result["truncated_from"] == warned.result["max_offset"]
+    assert log_of(old.store) == log_of(new.store)
+    assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"split"]
