@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pipelines.reports.page import failures, log, readers, upkeep, waiting
+from pipelines.reports.page import failures, log, readers, replicas, upkeep, waiting
 from pipelines.reports.page.ask import Found
 
 NOW = 1_795_251_600_000  # 2026-11-21 09:00:00 UTC
@@ -66,6 +66,11 @@ FULL: dict[str, list[dict[str, Any]]] = {
         {"started_ms": NOW - 9_000, "job": "dispatch", "status": "ok", "seconds": 1.5, "result": "{}"},
     ],
     "settings": [{"name": "brokerName", "value": NASTY}, {"name": "flushDiskType", "value": "SYNC_FLUSH"}],
+    "replicas": [
+        {"replica_id": "1", "uri": "/slave", "acked_offset": 91_000, "in_sync": True, "updated_timestamp": NOW - 60_000},
+        {"replica_id": NASTY, "uri": NASTY, "acked_offset": 90_000, "in_sync": True, "updated_timestamp": NOW - 3_600_000},
+    ],
+    "epochs": [{"epoch": 2, "start_offset": 400}, {"epoch": 1, "start_offset": 0}],
     "quality": [
         {
             "suite": "log", "expectation": NASTY, "severity": "critical", "checked": 700, "broken": 2, "checked_ms": NOW,
@@ -85,6 +90,7 @@ def found(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Found]:
         log.LOG, log.HEAD, log.UNSEEN, log.NAMES, readers.TOPICS, readers.LAG, *waiting.questions(NOW),
         failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
         upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
-        upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE, log.throughput(Found(log.LOG, rows["log"])),
+        upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE, replicas.REPLICAS, replicas.EPOCHS,
+        log.throughput(Found(log.LOG, rows["log"])),
     ]  # fmt: skip
     return {question.name: Found(question, rows.get(question.name, [])) for question in asked}

@@ -56,6 +56,8 @@ def test_what_a_person_should_look_at_comes_first(full):
     assert "1 transaction pending for more than a day" in told
     assert "The last run of deliver failed" in told
     assert "1 expectation not met at the newest check." in told
+    assert "has not reported for 1 h and lacks 1.0 kB; run replicate." in told
+    assert "The one that is furthest on lacks 0 bytes." in told
     assert told.index("Needs attention") < told.index("Messages stored from")
 
 

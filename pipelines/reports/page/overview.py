@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pipelines.reports.page import failures, log, readers, upkeep, waiting
+from pipelines.reports.page import failures, log, readers, replicas, upkeep, waiting
 from pipelines.reports.page.ask import Found, ask
 from pipelines.reports.page.parts import Section
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.snapshot import Snapshot
-from schemas import TABLES
+from schemas import EPOCHS, REPLICAS, TABLES
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
     ]  # fmt: skip
     if _is_validated(at):
         questions += [upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE]
+    if not (at.is_empty(REPLICAS) and at.is_empty(EPOCHS)):
+        questions += [replicas.REPLICAS, replicas.EPOCHS]
     found |= ask(at, questions)
     return Overview(at.store.uri, now_ms, sections(found, now_ms))
 
@@ -65,6 +67,8 @@ def sections(found: Mapping[str, Found], now_ms: int) -> list[Section]:
     ]
     if upkeep.NEWEST_VALIDATION.name in found:
         told.append(upkeep.quality(found, now_ms))
+    if replicas.REPLICAS.name in found:
+        told.append(replicas.replicas(found, now_ms))
     return [*told, upkeep.job_runs(found, now_ms), upkeep.settings(found, now_ms)]
 
 
