@@ -17,6 +17,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
 from tests.conftest import JobRun, run_job
+from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.store.test_planned import has_every_row_twice, written
 
@@ -46,7 +47,10 @@ def bounds_of(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
     return {queue: (head.min_queue_offsets[queue], end) for queue, end in head.next_queue_offsets.items()}
 
 
-def test_a_slave_has_what_its_master_has(life: Callable[..., Life], tmp_path: Path) -> None:
+def test_a_slave_has_what_its_master_has(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Listeners(tmp_path, monkeypatch)
     master = life(mappedFileSizeCommitLog="1024")
     for topic in ("T", "U"):
         master.job("topics", B, "create", topic, "--queues", "2")
@@ -75,8 +79,8 @@ def test_a_slave_has_what_its_master_has(life: Callable[..., Life], tmp_path: Pa
     master.job("topics", B + 2, "delete", "U")
     master.deliver(B + 5_000)
     slave.job("dispatch", B)
-    slave.job("consume", B, "--group", "h", "--topic", "T", "--listener", "builtins:id")
-    slave.job("consume", B, "--group", "g", "--topic", "T", "--listener", "builtins:id")
+    slave.job("consume", B, "--group", "h", "--topic", "T", "--listener", "listeners_of_a_test:accept")
+    slave.job("consume", B, "--group", "g", "--topic", "T", "--listener", "listeners_of_a_test:accept")
     again = replicate(slave.store.uri, master.store.uri).result
     assert (again["copied"], again["truncated_from"]) == (1, None)
     assert log_of(slave.store) == log_of(master.store)
@@ -108,7 +112,7 @@ def test_a_new_slave_may_begin_with_the_last_segment(life: Callable[..., Life], 
     master.put(B, {"topic": "Early", "queue_id": 0}, {"topic": "New"})
     assert replicate(slave.store.uri, master.store.uri).result["copied"] == 2
     slave.job("dispatch", B)
-    slave.expect_promises()
+    slave.job("validate", B, "--suite", "log", "--suite", "caches", "--suite", "queues")
 
 
 def test_a_large_log_is_copied_in_parts_of_whole_appends(
@@ -238,7 +242,7 @@ reset_offsets --group g --topic T --to-offset 0
 send_back --group g --input {failures}
 redrive --where 1=1
 end_transactions --input {ends}
-check_transactions --checker builtins:id
+check_transactions --checker builtins:print
 import_store --from {directory}
 run_cycle
 """.strip().splitlines()
@@ -258,21 +262,23 @@ def test_a_slave_refuses_what_its_master_does_not_have(followed: tuple[str, str]
         assert f"is a slave of {master}" in run.stderr, command
 
 
-def test_a_slave_is_read_and_kept_by_its_own_jobs(followed: tuple[str, str], tmp_path: Path) -> None:
+def test_a_slave_is_read_and_kept_by_its_own_jobs(
+    followed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Listeners(tmp_path, monkeypatch)
     _, slave = followed
     for command in (
         "dispatch",
         "query by-offset --topic T --queue-id 0 --offset 0",
-        "consume --group mine --topic T --listener builtins:id",
+        "consume --group mine --topic T --listener listeners_of_a_test:accept",
         "maintain",
         "topics list",
-        "create_store",
     ):
         run = run_job([*command.split(), "--store", slave, "--quiet"])
         assert run.exit_status == 0, (command, run.stderr)
     # Whoever fails is not sent back: that would be a message of the slave's own.
     failing = run_job(
-        ["consume", "--store", slave, "--group", "other", "--topic", "T", "--listener", "builtins:int"]
+        ["consume", "--store", slave, "--group", "other", "--topic", "T", "--listener", "builtins:print"]
     )
     assert failing.exit_status == 2
     assert "is a slave of" in failing.stderr
