@@ -50,10 +50,23 @@ class Stretch:
 
 
 @dataclass(frozen=True)
+class QueueRows:
+    """Rows of one queue: [first_offset, next_offset), if `is_run` and as many rows as that say so."""
+
+    first_offset: int
+    next_offset: int
+    rows: int
+    is_run: bool = True
+
+    @property
+    def has_no_gap(self) -> bool:
+        return self.is_run and self.rows == self.next_offset - self.first_offset
+
+
+@dataclass(frozen=True)
 class Survey:
     """What a part of the master's log holds, by its slim columns.
 
-    queues  first offset, next offset and rows of each queue
     clock   the greatest store timestamp, epoch milliseconds
     """
 
@@ -64,7 +77,7 @@ class Survey:
     clock: int
     has_imports: bool
     stretches: Sequence[Stretch]
-    queues: Mapping[Queue, tuple[int, int, int]]
+    queues: Mapping[Queue, QueueRows]
 
 
 def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
@@ -143,6 +156,8 @@ def survey(part: DataFrame, head: LogHead) -> Survey | None:
             F.min(slot).alias("first_in_queue"),
             F.max(slot).alias("last_in_queue"),
             F.count(slot).alias("slots"),
+            F.bit_xor(F.xxhash64(slot).bitwiseXOR(F.xxhash64(slot + 1))).alias("queue_chain"),
+            (F.xxhash64(F.min(slot)).bitwiseXOR(F.xxhash64(F.max(slot) + 1))).alias("queue_ends"),
             F.max(F.when(F.col("store_timestamp").between(0, LAST_MS), F.col("store_timestamp"))).alias(
                 "clock"
             ),
@@ -156,7 +171,9 @@ def survey(part: DataFrame, head: LogHead) -> Survey | None:
     queues = _queues(groups)
     if any(group.has_batches for group in groups):
         queues |= {
-            (row.topic, row.queue_id): (row.min_offset, row.next_offset, row.next_offset - row.min_offset)
+            (row.topic, row.queue_id): QueueRows(
+                row.min_offset, row.next_offset, row.next_offset - row.min_offset
+            )
             for row in bounds_of(part).collect()
             if row.topic != LOG_TOPIC
         }
@@ -172,15 +189,18 @@ def survey(part: DataFrame, head: LogHead) -> Survey | None:
     )
 
 
-def _queues(groups: Sequence[Any]) -> dict[Queue, tuple[int, int, int]]:
-    queues: dict[Queue, tuple[int, int, int]] = {}
+def _queues(groups: Sequence[Any]) -> dict[Queue, QueueRows]:
+    queues: dict[Queue, QueueRows] = {}
     for group in groups:
         if group.slots:
-            first, following, rows = queues.get((group.topic, group.queue_id), (group.first_in_queue, 0, 0))
-            queues[group.topic, group.queue_id] = (
-                min(first, group.first_in_queue),
-                max(following, group.last_in_queue + 1),
-                rows + group.slots,
+            queue = group.topic, group.queue_id
+            known = queues.get(queue, QueueRows(group.first_in_queue, 0, 0))
+            queues[queue] = QueueRows(
+                min(known.first_offset, group.first_in_queue),
+                max(known.next_offset, group.last_in_queue + 1),
+                known.rows + group.slots,
+                # A row without a slot adds the hash of null twice, which is nothing.
+                known.is_run and group.queue_chain == group.queue_ends,
             )
     return queues
 
@@ -219,13 +239,13 @@ def _expect_going_on(head: LogHead, found: Survey, master: Master) -> None:
                 "that do not lie one after the other",
             )
         ends_at = stretch.end_offset
-    for (topic, queue_id), (first, following, rows) in found.queues.items():
+    for (topic, queue_id), rows in found.queues.items():
         goes_on_at = head.next_of(topic, queue_id)
-        if first != goes_on_at or following - first != rows:
+        if rows.first_offset != goes_on_at or not rows.has_no_gap:
             raise _gap(
                 master,
-                f"has {rows} records of queue {topic}:{queue_id} at its offsets {first} to {following - 1}, and the "
-                f"slave's queue goes on at {goes_on_at}",
+                f"has {rows.rows} records of queue {topic}:{queue_id} at its offsets {rows.first_offset} to "
+                f"{rows.next_offset - 1}, and the slave's queue goes on at {goes_on_at}",
             )
 
 
@@ -239,9 +259,9 @@ def _gap(master: Master, what: str) -> StoreError:
 def _head_after(head: LogHead, found: Survey) -> LogHead:
     following = dict(head.next_queue_offsets)
     least = dict(head.min_queue_offsets)
-    for queue, (first, next_offset, _) in found.queues.items():
-        following[queue] = max(next_offset, following.get(queue, 0))
-        least[queue] = min(first, least.get(queue, first))
+    for queue, rows in found.queues.items():
+        following[queue] = max(rows.next_offset, following.get(queue, 0))
+        least[queue] = min(rows.first_offset, least.get(queue, rows.first_offset))
     after = head_after(
         replace(head, min_queue_offsets=least),
         found.end_offset,

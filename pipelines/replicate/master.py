@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.store.head import LogHead, Queue, bounds_of, read_head
 from pipelines.store.lock import local_path
 from pipelines.store.role import is_slave, master_of
@@ -42,7 +42,10 @@ class Master:
             )
         # Pinned before the log, so that no group is further on than the rows that are copied.
         at.version(CONSUMER_OFFSETS)
-        return cls(store, at, read_head(at))
+        try:
+            return cls(store, at, read_head(at))
+        except StoreError as failure:
+            raise StoreError(f"the master at {store.uri} must be repaired first: {failure}") from failure
 
     @property
     def uri(self) -> str:
