@@ -21,6 +21,7 @@ def epochs(store: Store) -> list[tuple[int, int]]:
     return [(each.epoch, each.start_offset) for each in read_epochs(store.snapshot())]
 
 
+@pytest.mark.slow
 def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
@@ -33,7 +34,7 @@ def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
     old.put(B, {"topic": "T", "body": "lost"}, {"topic": "Only", "body": "lost"})
     old.job("dispatch", B)
     old.job("reset_offsets", B, "--group", "g", "--topic", "Only", "--skip-accumulation")
-    reached = old.store.consumer_offsets.first().next_offset
+    reached = max(row.next_offset for row in old.store.consumer_offsets.collect())
 
     promoted = promote(new, "--old-master", old.store.uri)
     end = max(row[1] + row[2] for row in shared)
@@ -54,7 +55,7 @@ def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
     )
     assert {at for queue, at in bounds_of(old.store).items() if queue[0] == "Only"} == {(0, 0)}
     assert reached == 1
-    assert [row.next_offset for row in old.store.consumer_offsets.where("topic = 'Only'").collect()] == [0]
+    assert {row.next_offset for row in old.store.consumer_offsets.where("topic = 'Only'").collect()} == {0}
     old.job("dispatch", B)
     old.expect_promises()
     assert (
