@@ -1,4 +1,4 @@
-"""Keep a store's files few and its directory clean."""
+"""Have old segments expire, and keep a store's files few and its directory clean."""
 
 from typing import Annotated, Any
 
@@ -7,20 +7,39 @@ import typer
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.dispatch.runs import mergeable, plan_merge, runs_of
+from pipelines.errors import BadInput
+from pipelines.expiry.expire import expire, would_expire
+from pipelines.expiry.retention import is_delete_hour
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.upkeep import pack, vacuum
 from schemas import DERIVED, TABLES, Table
+
+# A --now further ahead of the machine's clock is taken for a typing error: by it the whole log but its last segment is old.
+MOST_AHEAD_MS = 31 * 24 * 3_600_000
 
 
 @job
 def maintain(
     run: Run,
+    retention_hours: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Have segments expire now that are older; else fileReservedTime at deleteWhen."
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="At any hour (deleteWhen), and by any --now.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
 ) -> dict[str, Any]:
-    """Compact small files and vacuum."""
+    """Have old segments expire, compact small files, and vacuum."""
     store = run.store
+    if not force:
+        expect_clock_believable(run)
+    hours = hours_kept(run, retention_hours, force)
+    expired = would_expire(store.snapshot(), run.now_ms, hours) if dry_run else expire(run, hours)
     compacted = freed = 0
     tables = [table for table in TABLES if is_delta_table(run.spark, store.path(table))]
     with run.progress("maintaining", len(tables), "tables") as advance:
@@ -31,7 +50,39 @@ def maintain(
             freed += vacuum(store, table, dry_run, run.now_ms)
             advance(1)
     run.wrote = run.wrote or (compacted + freed > 0 and not dry_run)
-    return {"segments_expired": 0, "rolled": 0, "files_compacted": compacted, "bytes_freed": freed}
+    return {
+        "segments_expired": expired.segments,
+        "rolled": expired.rolled,
+        "files_compacted": compacted,
+        "bytes_freed": freed,
+    }
+
+
+def expect_clock_believable(run: Run) -> None:
+    """Raises BadInput where --now is so far ahead that hardly anything of the log would be young enough to stay."""
+    now_ms = run.fixed_now_ms
+    if now_ms is None or not run.store.settings["clockAheadMaxSec"]:
+        return
+    machine_ms = Run(run.job, "").now_ms
+    if now_ms - machine_ms > MOST_AHEAD_MS:
+        raise BadInput(
+            f"--now is {now_ms}, and the machine's clock {machine_ms}; expected at most 31 days more, because segments "
+            "expire by it. Nothing was done; correct --now, or add --force if it is right"
+        )
+
+
+def hours_kept(run: Run, retention_hours: int | None, force: bool) -> int | None:
+    """How long segments are kept, hours; None where none expires now, because it is not the hour of deleteWhen."""
+    settings = run.store.settings
+    if retention_hours is not None:
+        return retention_hours
+    if force or is_delete_hour(settings, run.now_ms):
+        return int(settings["fileReservedTime"])
+    run.say(
+        f"no segment expires now: deleteWhen is {settings['deleteWhen']} o'clock ({settings['timeZone']}); --force or "
+        "--retention-hours has them expire at any hour"
+    )
+    return None
 
 
 def _compact_derived(run: Run, table: Table, dry_run: bool) -> int:

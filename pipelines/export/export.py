@@ -161,7 +161,12 @@ class Export:
         if is_cut:
             return None
         self._expect_untouched(note)
-        return note
+        return None if self._holds_expired() else note
+
+    def _holds_expired(self) -> bool:
+        """Whether the directory has segments that have expired since: queue files begin elsewhere, all is written again."""
+        segments = [int(entry.name) for entry in self.to.found.entries("commitlog") if entry.name.isdigit()]
+        return min(segments, default=self.head.min_offset) < self.head.min_offset
 
     def _write_note(self, note: Note) -> None:
         self.to.write(NOTE, [json.dumps(asdict(note)).encode()])

@@ -185,7 +185,7 @@ SETTINGS: Mapping[str, Setting] = {
         30_000, "milliseconds until a half message is checked again", whole_number(1, LONG_MAX)
     ),
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
-    "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day, acts=False),
+    "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day),
     "autoCreateTopicEnable": Setting(True, "whether a put may make a topic", true_or_false),
     "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1, 65_535)),
     "maxTopicQueueNums": Setting(
@@ -222,7 +222,7 @@ SETTINGS: Mapping[str, Setting] = {
     "maxUnpackedBytes": Setting(
         MAX_UNPACKED_BYTES, "bytes that a compressed body may unpack to", whole_number(1)
     ),
-    "timeZone": Setting("UTC", "time zone of deliver_at_time", time_zone),
+    "timeZone": Setting("UTC", "time zone of deliver_at_time and deleteWhen", time_zone),
     "filterSupportUpload": Setting(False, "whether source text of filters is taken and run", true_or_false),
 }
 

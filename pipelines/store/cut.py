@@ -1,12 +1,15 @@
 """Cutting the log: its last append is taken off where it is not as it was planned, and nothing of it is lost.
 
 Its rows are first copied to `cut_rows`, then a commit with the next number takes them out of the log, so that no number
-comes twice. The log is append-only except for that one commit. An interrupted cut is simply made again.
+comes twice. The log is append-only except for that one commit, and for that of segments that expire. An interrupted cut is
+simply made again.
 """
+
+from collections.abc import Callable
 
 from pyspark.sql import functions as F
 
-from pipelines.store.commit import commit
+from pipelines.store.commit import Committed, commit
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.planned import Damage, damage_of
@@ -24,16 +27,21 @@ def cut_damaged_append(store: Store) -> Damage | None:
     if damage is None:
         return None
     commit(store, plan_set_aside)
-    under_lock(store.spark, store.uri, lambda: _cut(store))
+    take_out(store, plan_cut)
     return damage
 
 
-def _cut(store: Store) -> None:
-    set_append_only(store, False)
-    try:
-        commit(store, plan_cut)
-    finally:
-        set_append_only(store, True)
+def take_out(store: Store, planner: Callable[[Snapshot], Plan]) -> Committed:
+    """Commit a plan that takes rows out of the log, which is append-only at any other time."""
+
+    def opened() -> Committed:
+        set_append_only(store, False)
+        try:
+            return commit(store, planner)
+        finally:
+            set_append_only(store, True)
+
+    return under_lock(store.spark, store.uri, opened)
 
 
 def plan_set_aside(at: Snapshot) -> Plan:

@@ -1,0 +1,229 @@
+"""Expire: the log begins later, and what lies before its start leaves it and the tables that are derived from it.
+
+1. What is owed from the segments that are old enough is rolled to the end of the log.
+2. `queue_bounds` says where the log and every queue begin now. From this commit on the segments have expired: readers
+   begin there, and no later run decides it again.
+3. Their rows leave the log: whole partitions, so that no file is read or written. Like a cut it is a commit with a number,
+   so that no append is planned across it.
+4. Their rows leave the derived tables, one after the other.
+
+A run that was cut short leaves rows before the log's start, which nobody reads; the next run goes on with what is left.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from pipelines.dispatch.entries import consume_queue_entries
+from pipelines.dispatch.layout import arranged
+from pipelines.dispatch.runs import Run, joined_runs
+from pipelines.expiry.owed import next_owed, plan_rolls
+from pipelines.expiry.retention import Expiring, expiring
+from pipelines.log.copies import COPIES_OF_AN_APPEND
+from pipelines.store.commit_in_parts import commit_in_parts
+from pipelines.store.cut import is_append_only, set_append_only, take_out
+from pipelines.store.head import LogHead, Queue, bounds_write, read_head
+from pipelines.store.plan import Plan, Planned
+from pipelines.store.planned import expect_whole
+from pipelines.store.progress import covered, followed_rows
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.work import Work
+from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED, PROGRESS, QUEUE_BOUNDS, Table
+
+# A sorted run of more rows, some of which expire, is sorted again only when a quarter of it has expired: else a run of many
+# days would be written again every day. Until then its expired rows stay, and no reader goes there.
+ROWS_SORTED_AGAIN = 32_000_000
+SHARE_EXPIRED = 0.25
+
+
+@dataclass(frozen=True)
+class Expired:
+    """How many segments left the log, and how many copies of owed rows were appended before."""
+
+    segments: int
+    rolled: int
+
+
+def expire(work: Work, retention_hours: int | None) -> Expired:
+    """Have segments expire that are old enough, and finish what an earlier run has left.
+
+    retention_hours  None: no segment expires now; only what is left is finished
+    """
+    store, rolled = work.store, 0
+    if retention_hours is not None:
+        parts = commit_in_parts(
+            work.commit,
+            lambda at, _: plan_expiry(at, work.now_ms, retention_hours, work.run_id),
+            ("rolled",),
+        )
+        rolled = parts["rolled"]
+        if parts["kept_by"] is not None:
+            work.say(parts["kept_by"])
+    at = store.snapshot()
+    segments = 0
+    if expired_segments(at):
+        taken_out = take_out(store, plan_leave_log)
+        segments = taken_out.result["segments"]
+        work.wrote = True
+    elif not is_append_only(at):
+        set_append_only(store, True)  # a run that had switched it off was killed
+    for table in DERIVED:
+        work.commit(partial(plan_leave_derived, table=table))
+    return Expired(segments, rolled)
+
+
+def would_expire(at: Snapshot, now_ms: int, retention_hours: int | None) -> Expired:
+    """What `expire` would do now, at most COPIES_OF_AN_APPEND copies of it."""
+    left = len(expired_segments(at))
+    if retention_hours is None:
+        return Expired(left, 0)
+    found = _expiring(at, now_ms, retention_hours)
+    if not found.segments:
+        return Expired(left, 0)
+    segments = {segment.start for segment in found.segments} | set(expired_segments(at))
+    return Expired(len(segments), next_owed(at, found.log_start, COPIES_OF_AN_APPEND).num_rows)
+
+
+def plan_expiry(at: Snapshot, now_ms: int, retention_hours: int, run_id: str) -> Plan:
+    """The plan that rolls what is owed from the segments to expire, or, where nothing is, has the log begin after them.
+
+    The result: `rolled`; `more`: whether something was rolled, and the next plan has the rest; `kept_by`: a sentence about
+    a segment that is old enough and stays, else None.
+    """
+    found = _expiring(at, now_ms, retention_hours)
+    result: dict[str, Any] = {"rolled": 0, "more": False, "kept_by": found.kept_by}
+    head = read_head(at)
+    if not found.segments or found.log_start <= head.min_offset:
+        return Plan((), result)
+    owed = next_owed(at, found.log_start, COPIES_OF_AN_APPEND)
+    if owed.num_rows:
+        rolls = plan_rolls(at, owed, now_ms, run_id)
+        # A row that is no longer in the log, of a table that is ahead of it, has no copy.
+        if rolls.writes:
+            return Plan(rolls.writes, {**result, "rolled": sum(rolls.rows_by_purpose.values()), "more": True})
+    later = replace(
+        head, min_offset=found.log_start, min_queue_offsets=_queue_starts(at, head, found.log_start)
+    )
+    # Not a cache as after an append: where another writer was first, this is planned again.
+    return Plan((replace(bounds_write(at, later), may_lose=False),), result)
+
+
+def _expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
+    # Pinned before the log: they may be older than the log, never newer.
+    for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
+        at.version(table)
+    found = expiring(at, now_ms, retention_hours)
+    if at.store.settings["brokerRole"] != "SLAVE" or not found.segments:
+        return found
+    # A replica appends nothing of its own: what is owed there waits for the master's rolls.
+    for segment in found.segments:
+        following = segment.start + at.store.settings.segment_bytes
+        if next_owed(at, following, 1).num_rows:
+            kept = tuple(each for each in found.segments if each.start < segment.start)
+            reason = f"segment {segment.start} stays: this store is a replica, and its master has not rolled what is owed"
+            return Expiring(kept, segment.start, reason)
+    return found
+
+
+def _queue_starts(at: Snapshot, head: LogHead, log_start: int) -> dict[Queue, int]:
+    """Where each queue begins once the log begins at `log_start`: at its first entry that is left (4.3).
+
+    A queue without entries begins where its next message goes: its offsets are kept.
+    """
+    followed = covered(at, CONSUME_QUEUE)
+    entries = followed_rows(at, CONSUME_QUEUE)
+    if followed < at.number(COMMITLOG):
+        later = at.read(COMMITLOG).where(F.col("append_seq") > followed)
+        entries = entries.unionByName(consume_queue_entries(later, ()))
+    left = entries.where(F.col("segment") >= log_start).groupBy("topic", "queue_id")
+    # A row a queue.
+    first = {
+        (row.topic, row.queue_id): row["first"]
+        for row in left.agg(F.min("queue_offset").alias("first")).collect()
+    }
+    return {
+        queue: max(head.min_queue_offsets.get(queue, 0), min(first.get(queue, following), following))
+        for queue, following in head.next_queue_offsets.items()
+    }
+
+
+def expired_segments(at: Snapshot) -> list[int]:
+    """The segments before the log's start that still have rows, as a run that was cut short leaves them."""
+    log_start = _log_start(at)
+    if not log_start:
+        return []
+    segment = F.col("partitionValues")["segment"].cast("long")
+    before = at.files(COMMITLOG).where(segment < log_start).select(segment.alias("segment")).distinct()
+    return sorted(row.segment for row in before.collect())  # a number a segment
+
+
+def _log_start(at: Snapshot) -> int:
+    """The segment in which the log begins."""
+    start = read_head(at).min_offset
+    return start - start % at.store.settings.segment_bytes
+
+
+def plan_leave_log(at: Snapshot) -> Plan:
+    """The plan that takes the rows of expired segments out of the log, in a commit with the next number."""
+    segments = expired_segments(at)
+    if not segments:
+        return Plan(result={"segments": 0})
+    expect_whole(at)  # only the last append is compared with its plan, and this will be the last
+    nothing = at.read(COMMITLOG).limit(0)
+    write = at.replace(COMMITLOG, nothing, where=f"segment < {_log_start(at)}")
+    return Plan((write,), {"segments": len(segments)})
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a derived table: its part of a sorted run, and the segments of its rows, first and last."""
+
+    run: Run
+    first_segment: int
+    last_segment: int
+
+
+def plan_leave_derived(at: Snapshot, table: Table) -> Plan:
+    """The plan that takes the rows of expired segments out of a derived table.
+
+    Later appends lie in later segments, so that sorted runs leave from the oldest on, and at most one holds rows of both
+    kinds. What is left of that one is sorted again.
+    """
+    at.version(table)  # pinned before the log: it may be older than the log, never newer
+    followed, log_start = covered(at, table), _log_start(at)
+    files = [file for file in _files(at, table) if file.run.last_append <= followed]
+    last_append, left = -1, None
+    for run in joined_runs([file.run for file in files]):
+        mine = [file for file in files if run.first_append <= file.run.first_append <= run.last_append]
+        if all(file.first_segment >= log_start for file in mine):
+            break
+        if any(file.last_segment >= log_start for file in mine):
+            in_run = F.col("append_seq").between(run.first_append, run.last_append)
+            rows = at.read(table).where(in_run & (F.col("segment") >= log_start))
+            count = rows.count()
+            if run.rows > ROWS_SORTED_AGAIN and run.rows - count < run.rows * SHARE_EXPIRED:
+                break
+            left = (rows, count)
+        last_append = run.last_append
+    if last_append < 0:
+        return Plan()
+    rows, count = left or (at.read(table).limit(0), 0)
+    sorted_again = arranged(table, rows, count) if count else rows.limit(0)
+    write = at.replace(table, sorted_again, f"append_seq <= {last_append}", planned=Planned(count))
+    return Plan((write,))
+
+
+def _files(at: Snapshot, table: Table) -> Sequence[_File]:
+    # A few bytes a file come to the driver.
+    found = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
+    files = []
+    for stats in found:
+        if stats["numRecords"]:
+            least, greatest = stats["minValues"], stats["maxValues"]
+            run = Run(least["append_seq"], greatest["append_seq"], stats["numRecords"])
+            files.append(_File(run, least["segment"], greatest["segment"]))
+    return files

@@ -1,0 +1,97 @@
+"""What the store still owes from the segments that expire: messages that wait for their time, open half messages.
+
+They are rolled: a copy that waits for the same time goes to the end of the log and settles its source, as a broker's timer
+puts back what waits longer than its wheel reaches (docs/rocketmq/delay-retry-transaction.md 2.5).
+"""
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, to_settle, with_rules
+from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
+from pipelines.log.copies import CopyPlan, copies_of, plan_copies
+from pipelines.log.park import parked_rows
+from pipelines.store.progress import seen_by
+from pipelines.store.snapshot import Snapshot
+from pipelines.transaction.halves import ROLL, halves, has_imports, settled_before_import
+from schemas import COMMITLOG
+
+# Waiting rows that rules are applied to at a time.
+PAGE = 1_000_000
+
+
+def next_owed(at: Snapshot, log_start: int, limit: int) -> pa.Table:
+    """Rows before `log_start` that are not settled, at most `limit`: `source_offset`, `order`; empty when none is left."""
+    waiting = _next_waiting(at, log_start, limit)
+    if waiting.num_rows:
+        return waiting
+    open_halves = _open_halves(at, log_start)
+    return open_halves.withColumn("order", F.col("source_offset")).orderBy("order").limit(limit).toArrow()
+
+
+def _next_waiting(at: Snapshot, log_start: int, limit: int) -> pa.Table:
+    """The first page of waiting rows, by due time, in which some are owed."""
+    waits = F.col("kind").isin(*WAITING_KINDS)
+    waiting = parked_rows(at, F.col("segment") < log_start).where(waits).select(*to_settle(), "append_seq")
+    candidates = unclaimed(at, waiting, [(0, log_start - 1)])
+    due, offset = F.col("due_ms"), F.col("source_offset")
+    after = F.lit(True)
+    while True:
+        page = candidates.where(after).orderBy("due_ms", "source_offset").limit(min(PAGE, limit)).toArrow()
+        if not page.num_rows:
+            return page
+        # Not all rows of their times are in the page: all cancels of these times are read.
+        left = with_rules(at, page, is_whole=False)
+        owed = left.where(~F.col("is_settled")).select("source_offset", F.col("due_ms").alias("order"))
+        found = owed.unionByName(_cancels_needed(at, left, log_start)).toArrow()
+        if found.num_rows:
+            return found
+        last = page.slice(page.num_rows - 1).to_pylist()[0]
+        is_later = (due == last["due_ms"]) & (offset > last["source_offset"])
+        after = (due > last["due_ms"]) | is_later
+
+
+def _cancels_needed(at: Snapshot, rows: DataFrame, log_start: int) -> DataFrame:
+    """Cancels among `rows` that are not over: their slot is to come, or holds a timer that stays in the log."""
+    seen = seen_by(at, FOLLOWER)
+    cancels = rows.where(F.col("cancels").isNotNull())
+    is_to_come = (F.col("due_ms") > seen.clock_ms) | (F.col("append_seq") > seen.append_seq)
+    staying = (
+        parked_rows(at, (F.col("kind") == "timer") & (F.col("segment") >= log_start))
+        .select(*to_settle())
+        .where(F.col("named").isNotNull())
+        .select("due_ms", F.col("named").alias("cancels"), F.lit(True).alias("is_named"))
+        .distinct()
+    )
+    marked = cancels.join(staying, ["due_ms", "cancels"], "left")
+    is_needed = is_to_come | F.coalesce("is_named", F.lit(False))
+    return marked.where(is_needed).select("source_offset", F.col("due_ms").alias("order"))
+
+
+def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
+    """`source_offset` of the newest copies of half messages that have not ended."""
+    rows = halves(at, F.col("segment") < log_start).select(
+        "segment", F.col("physical_offset").alias("source_offset"), F.lit(SETTLE).alias("claim")
+    )
+    left = unclaimed(at, rows, [(0, log_start - 1)])
+    if has_imports(at):
+        log = at.read(COMMITLOG).where(lies_in("physical_offset", spans_of(rows)))
+        placed = log.select(F.col("physical_offset").alias("source_offset"), "queue_offset", "append_id")
+        ended = settled_before_import(at, left.join(placed, "source_offset"))
+        left = left.join(ended, "source_offset", "left_anti")
+    return left.select("source_offset")
+
+
+def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPlan:
+    """The plan that appends copies of what is owed, in the order in which it is due."""
+    return plan_copies(at, owed, rolled_copies, now_ms, run_id)
+
+
+def rolled_copies(rows: DataFrame) -> DataFrame:
+    """Copies that differ from their sources in nothing but their offsets and their store timestamp.
+
+    rows  rows of the log with `order`
+    """
+    rolled = rows.withColumns({"purpose": F.lit(ROLL), "claim": F.lit(SETTLE)})
+    return copies_of(rolled, {"due_ms": F.col("due_ms")})

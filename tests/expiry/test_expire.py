@@ -1,0 +1,305 @@
+"""Segments expire: they leave whole and in order, what is owed stays, and nothing that was counted goes back."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.sql import functions as F
+
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.expiry import expire
+from pipelines.expiry.expire import plan_expiry, plan_leave_log
+from pipelines.store.commit import commit
+from pipelines.store.cut import is_append_only, take_out
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+from schemas import DERIVED
+from tests.conftest import JobRun
+from tests.life import B, Life
+from tests.model.log import read_properties
+from tests.scenes.processes import Moment, kill_at
+
+HOUR = 3_600_000
+# Old enough by fileReservedTime (72 hours), at the hour of deleteWhen: four in the morning, UTC.
+FOUR = B - B % (24 * HOUR) + (5 * 24 + 4) * HOUR
+SEGMENT = 1_000
+SETTINGS = {"mappedFileSizeCommitLog": str(SEGMENT), "clockAheadMaxSec": "100000000"}
+
+
+def messages(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"topic": "T", "queue_id": n % 2, "tags": "a", **more} for n in range(count)]
+
+
+def old_store(life: Callable[..., Life], *rows: dict[str, Any], **settings: str) -> Life:
+    """Some hundred hours old, but for a last message; dispatched."""
+    one = life(**SETTINGS, **settings)
+    one.put(B, *rows)
+    one.put(FOUR - HOUR, {"topic": "T", "queue_id": 0, "body": "young"})
+    one.job("dispatch", FOUR - HOUR)
+    return one
+
+
+def maintain(one: Life, now: int = FOUR, *arguments: Any) -> dict[str, Any]:
+    return one.job("maintain", now, *arguments).result
+
+
+def expect_whole(one: Life, now: int) -> None:
+    one.job("validate", now, "--full")
+
+
+def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
+    life: Callable[..., Life],
+) -> None:
+    one = old_store(life, *messages(30))
+    before, rows = read_head(one.store.snapshot()), one.rows()
+    last = rows[-1].segment
+    would = maintain(one, FOUR, "--dry-run")
+    assert len(one.rows()) == 31
+    done = maintain(one)
+    counts = ("segments_expired", "rolled")
+    assert [done[name] for name in counts] == [would[name] for name in counts] == [last // SEGMENT, 0]
+
+    kept = [row for row in rows if row.segment == last]
+    assert [row.physical_offset for row in one.rows()] == [row.physical_offset for row in kept]
+    for table in DERIVED:
+        assert one.store.read(table).where(F.col("segment") < last).isEmpty(), table.name
+    head = read_head(one.store.snapshot())
+    assert (head.next_offset, head.next_queue_offsets) == (before.next_offset, before.next_queue_offsets)
+    assert head.append_seq > before.append_seq
+    assert head.min_offset == last
+    first = {
+        queue: min([row.queue_offset for row in kept if row.queue_id == queue], default=following)
+        for (_, queue), following in head.next_queue_offsets.items()
+    }
+    assert {queue_id: start for (_, queue_id), start in head.min_queue_offsets.items()} == first
+    expect_whole(one, FOUR)
+
+    again = maintain(one, FOUR + 1)
+    assert [again[name] for name in counts] == [0, 0]
+    assert one.put(FOUR + 2, {"topic": "T", "queue_id": 1})["first_offset"] == before.next_offset
+    assert one.rows()[-1].queue_offset == before.next_of("T", 1)
+    one.job("dispatch", FOUR + 3)
+    expect_whole(one, FOUR + 4)
+
+
+def test_readers_below_the_start_go_to_the_start(life: Callable[..., Life]) -> None:
+    one = old_store(life, *messages(30))
+    read = ("consume", B + 1, "--group", "g", "--topic", "T", "--listener", "tests.consume.odd_listeners:ok")
+    assert one.job(*read, "--max-messages", 4).result["consumed"] == 4
+    maintain(one)
+    start, end = [
+        one.store.topic_status.where("topic = 'T' AND queue_id = 0").select(name).first()[0]
+        for name in ("min_offset", "max_offset")
+    ]
+    pulled = one.job("query", FOUR, "pull", "--topic", "T", "--queue-id", 0, "--offset", 0).result
+    assert (pulled["pull_status"], pulled["next_offset"]) == ("OFFSET_TOO_SMALL", start)
+    by_time = one.job("query", FOUR, "by-time", "--topic", "T", "--queue-id", 0, "--timestamp", B).result
+    assert by_time["offset"] == start
+    rest = one.store.consume_queue.where("topic = 'T'").count()
+    assert 0 < rest < 27
+    assert one.job(*read).result["consumed"] == rest
+    reached = one.store.consumer_offsets.where("topic = 'T' AND queue_id = 0").first()
+    assert reached is not None
+    assert reached.next_offset == end
+
+
+def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Life]) -> None:
+    due, level_due = FOUR + 10 * HOUR, B + 9 * 24 * HOUR
+    one = life(**SETTINGS, messageDelayLevel="1s 9d")
+    half = {"topic": "T", "transaction": True, "producer_group": "p"}
+    one.put(
+        B,
+        {"topic": "T", "unique_key": "level", "delay_level": 2},
+        {"topic": "T", "unique_key": "timer", "deliver_at_ms": due},
+        {"topic": "T", "unique_key": "cancelled", "deliver_at_ms": due},
+        {"topic": "T", "unique_key": "cancel", "cancel_unique_key": "cancelled", "deliver_at_ms": due},
+        {"topic": "T", "unique_key": "done", "delay_level": 1},
+        {"unique_key": "open", **half},
+        {"unique_key": "ended", **half},
+        *messages(10),
+    )
+    assert one.deliver(B + 1_000)["delivered"] == 1
+    (ended,) = one.by_key("ended")
+    end = {"producer_group": "p", "state": "COMMIT"}
+    named = one.input({**end, "physical_offset": ended.physical_offset, "queue_offset": ended.queue_offset})
+    assert one.job("end_transactions", B + 2_000, "--input", named).result["committed"] == 1
+    one.put(FOUR - HOUR, *messages(3, body="young"))
+    one.job("dispatch", FOUR - HOUR)
+    waited = {row.unique_key for row in one.store.scheduled_messages.collect()}
+    owed = {row.unique_key: row for name in ("level", "timer", "cancel", "open") for row in one.by_key(name)}
+
+    assert maintain(one, FOUR, "--dry-run")["rolled"] == 4
+    done = maintain(one)
+    assert done["rolled"] == 4
+    assert done["segments_expired"] > 1
+    rolled = [row for row in one.rows() if row.purpose == "roll"]
+    assert {read_properties(row.properties)["UNIQ_KEY"] for row in rolled} == set(owed)
+    same = (
+        "topic",
+        "queue_id",
+        "flag",
+        "sys_flag",
+        "body",
+        "properties",
+        "born_timestamp",
+        "due_ms",
+        "reconsume_times",
+    )
+    for row in rolled:
+        source = owed[read_properties(row.properties)["UNIQ_KEY"]]
+        assert [row[name] for name in same] == [source[name] for name in same]
+        assert (row.source_offset, row.claim) == (source.physical_offset, "settle")
+    one.job("dispatch", FOUR + 1)
+    assert {row.unique_key for row in one.store.scheduled_messages.collect()} == waited
+    expect_whole(one, FOUR + 2)
+
+    assert one.deliver(due + 1_000)["delivered"] == 1
+    assert one.deliver(level_due)["delivered"] == 1
+    (half_copy,) = one.by_key("open")
+    named = one.input({**end, "physical_offset": half_copy.physical_offset})
+    assert one.job("end_transactions", FOUR, "--input", named).result["committed"] == 1
+    back = [
+        read_properties(row.properties)["UNIQ_KEY"]
+        for row in one.rows()
+        if row.purpose in ("deliver", "commit")
+    ]
+    assert sorted(key for key in back if key in owed) == ["level", "open", "timer"]
+    one.job("dispatch", level_due)
+    assert maintain(one, level_due, "--retention-hours", 1)["rolled"] == 0
+    expect_whole(one, level_due)
+
+
+def test_when_segments_expire(
+    life: Callable[..., Life], store: Store, commitlake: Callable[..., JobRun]
+) -> None:
+    one = old_store(life, *messages(10))
+    later = one.job("maintain", FOUR + HOUR, "--dry-run")
+    assert later.result["segments_expired"] == 0
+    by_hand = [
+        maintain(one, FOUR + HOUR, "--dry-run", *how)["segments_expired"]
+        for how in (("--force",), ("--retention-hours", 1), ("--retention-hours", 200))
+    ]
+    assert by_hand[0] == by_hand[1] > by_hand[2] == 0
+    far = one.run("maintain", FOUR * 10, "--dry-run")
+    assert (far.exit_status, "add --force if it is right" in far.stderr) == (2, True)
+    assert maintain(one, FOUR * 10, "--dry-run", "--force")["segments_expired"] == by_hand[0]
+    one.put(FOUR, {"topic": "T"})  # all that is there is old once more, but dispatch has not followed it
+    only_followed = maintain(one, FOUR + 100 * HOUR, "--dry-run", "--force")["segments_expired"]
+    assert only_followed == by_hand[0]
+    empty = commitlake("maintain", "--store", store.uri, "--retention-hours", 0).result
+    assert (empty["segments_expired"], empty["rolled"]) == (0, 0)
+
+
+def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Life]) -> None:
+    one = old_store(life, {"topic": "T", "unique_key": "timer", "deliver_at_ms": FOUR + 1}, *messages(20))
+    put_by: list[str] = []
+
+    def beside(planner: Callable[[Snapshot], Plan], at: Snapshot) -> Plan:
+        plan = planner(at)
+        name = getattr(planner, "__name__", "expiry")
+        if name not in put_by:
+            put_by.append(name)
+            one.put(FOUR, {"topic": "T", "queue_id": 1, "body": name})
+            one.deliver(FOUR + 1_000)
+            commit(one.store, plan_dispatch)
+        return plan
+
+    real_commit, real_take_out = expire.commit_in_parts, expire.take_out
+    with (
+        mock.patch.object(
+            expire,
+            "commit_in_parts",
+            lambda commits, plan, *rest: real_commit(
+                lambda planner: commits(partial(beside, planner)), plan, *rest
+            ),
+        ),
+        mock.patch.object(
+            expire, "take_out", lambda store, plan: real_take_out(store, partial(beside, plan))
+        ),
+    ):
+        done = maintain(one)
+    assert put_by == ["expiry", "plan_leave_log"]
+    # The timer was to be rolled, and was delivered first.
+    assert (done["rolled"], done["segments_expired"] > 1) == (0, True)
+    assert [bytes(row.body) for row in one.rows() if row.queue_id == 1][-2:] == [
+        name.encode() for name in put_by
+    ]
+    assert [row.purpose for row in one.by_key("timer")] == ["deliver"]
+    one.job("dispatch", FOUR + 2_000)
+    expect_whole(one, FOUR + 3_000)
+
+
+@pytest.mark.parametrize("step", ["take_out", "plan_leave_derived"])
+def test_a_run_that_is_cut_short_is_finished_by_the_next_one_at_any_hour(
+    life: Callable[..., Life], step: str
+) -> None:
+    one = old_store(life, *messages(20))
+    with mock.patch.object(expire, step, side_effect=RuntimeError("killed")):
+        one.job("maintain", FOUR, exit_status=1)
+    start = read_head(one.store.snapshot()).min_offset
+    assert start > 0
+    read = one.job(
+        "consume", FOUR, "--group", "g", "--topic", "T", "--listener", "tests.consume.odd_listeners:ok"
+    )
+    left = one.store.commitlog.where(F.col("physical_offset") >= start).count()
+    assert read.result["consumed"] == left
+    one.put(FOUR + 1, {"topic": "T"})
+    one.job("dispatch", FOUR + 1, "--rebuild")
+    finished = maintain(one, FOUR + HOUR)
+    assert finished["segments_expired"] == (start // SEGMENT if step == "take_out" else 0)
+    assert one.store.commitlog.count() == left + 1
+    for table in DERIVED:
+        assert one.store.read(table).where(F.col("segment") < start).isEmpty(), table.name
+    expect_whole(one, FOUR + HOUR)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("table", "moment", "altered"),
+    [
+        ("queue_bounds", Moment.DURING, 0),
+        ("commitlog", Moment.BEFORE, 1),
+        ("commitlog", Moment.AFTER, 1),
+        ("consume_queue", Moment.AFTER, 0),
+    ],
+    ids=[
+        "where the log begins is written",
+        "the log is open",
+        "rows have left the log",
+        "the queues have followed",
+    ],
+)
+def test_maintain_is_killed(life: Callable[..., Life], table: str, moment: Moment, altered: int) -> None:
+    one = old_store(life, {"topic": "T", "unique_key": "timer", "deliver_at_ms": FOUR + HOUR}, *messages(20))
+    one.put(FOUR, *messages(2))
+    one.job("dispatch", FOUR)
+    command = ("maintain", "--store", one.store.uri, "--now", FOUR)
+    # Its copy of the timer is its first append.
+    nth = 2 if table == "commitlog" else 1
+    kill_at(moment, Path(one.store.uri) / table, *command, with_jvm=True, nth=nth, altered=altered)
+    one.put(FOUR + 1, {"topic": "T"})
+    one.job("dispatch", FOUR + 1)
+    maintain(one, FOUR + 2)
+    assert is_append_only(one.store.snapshot())
+    assert len({row.segment for row in one.rows()}) < 4
+    assert one.deliver(FOUR + HOUR)["delivered"] == 1
+    one.job("dispatch", FOUR + HOUR)
+    expect_whole(one, FOUR + HOUR)
+
+
+def test_an_append_that_is_not_as_planned_stops_expiry(life: Callable[..., Life]) -> None:
+    one = old_store(life, *messages(20))
+    commit(one.store, lambda at: plan_expiry(at, FOUR, 72, "run"))
+    not_as_planned = RuntimeError("not as planned")
+    with (
+        mock.patch.object(expire, "expect_whole", side_effect=not_as_planned),
+        pytest.raises(RuntimeError, match="not as planned"),
+    ):
+        take_out(one.store, plan_leave_log)
+    assert len(one.rows()) == 21
+    assert is_append_only(one.store.snapshot())
