@@ -19,7 +19,8 @@ from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import DERIVED
-from tests.conftest import JobRun
+from tests.broker_files.conftest import GOLDEN_CONF
+from tests.conftest import JobRun, write_jsonl
 from tests.life import B, Life
 from tests.model.log import read_properties
 from tests.scenes.processes import Moment, kill_at
@@ -303,3 +304,63 @@ def test_an_append_that_is_not_as_planned_stops_expiry(life: Callable[..., Life]
         take_out(one.store, plan_leave_log)
     assert len(one.rows()) == 21
     assert is_append_only(one.store.snapshot())
+
+
+@pytest.mark.slow
+def test_an_imported_store_goes_on_with_its_last_segment(
+    golden_broker: Callable[[str], Path], commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    conf, at = tmp_path / "broker.conf", ("--store", tmp_path / "store")
+    conf.write_text(GOLDEN_CONF)
+
+    def job(name: str, *arguments: Any) -> dict[str, Any]:
+        run = commitlake(name, *at, "--quiet", *arguments)
+        assert run.exit_status == 0, run.stderr
+        return run.result
+
+    job("import_store", "--from", golden_broker("a"), "--broker-conf", conf)
+    job("export_store", "--to", tmp_path / "export")
+    imported = Store(store.spark, str(tmp_path / "store"))
+    last = imported.commitlog.agg(F.max("segment")).first()[0]
+    waiting = {
+        view: sorted(row.unique_key or "" for row in getattr(imported, view).collect())
+        for view in ("scheduled_messages", "half_messages")
+    }
+    before = read_head(imported.snapshot())
+    assert job("maintain", "--retention-hours", 0)["segments_expired"] == 0  # it is not dispatched
+    job("dispatch")
+    done = job("maintain", "--retention-hours", 0)
+    assert done["segments_expired"] > 0
+    assert done["rolled"] >= len(waiting["scheduled_messages"]) + len(waiting["half_messages"])
+    kept = imported.commitlog
+    assert kept.agg(F.min("segment")).first()[0] == last
+    assert kept.where("purpose IS NULL").agg(F.max("physical_offset")).first()[0] < before.next_offset
+
+    job("put_messages", "--input", write_jsonl(tmp_path / "put.jsonl", [{"topic": "Expiry", "body": "b"}]))
+    job("dispatch")
+    for view, keys in waiting.items():
+        assert sorted(row.unique_key or "" for row in getattr(imported, view).collect()) == keys, view
+    listener = ("--listener", "tests.consume.odd_listeners:ok")
+    assert job("consume", "--group", "g", "--topic", "Expiry", *listener)["consumed"] == 1
+    job("validate", "--full")
+    exported = job("export_store", "--to", tmp_path / "export")  # over one that has the expired segments
+    back = ("--store", tmp_path / "back", "--quiet", "--from", tmp_path / "export")
+    again = commitlake("import_store", *back, "--broker-conf", conf)
+    assert again.result["messages"] == exported["messages"] == kept.count(), again.stderr
+
+
+@pytest.mark.slow
+def test_a_stream_of_the_log_goes_on_when_segments_expire(life: Callable[..., Life], tmp_path: Path) -> None:
+    one = old_store(life, *messages(20))
+
+    def follow() -> int:
+        stream = one.store.spark.readStream.format("delta").option("ignoreDeletes", True)
+        rows = stream.load(f"{one.store.uri}/commitlog").select("physical_offset").writeStream.format("delta")
+        started = rows.option("checkpointLocation", str(tmp_path / "at")).trigger(availableNow=True)
+        started.start(str(tmp_path / "rows")).awaitTermination()
+        return one.store.spark.read.format("delta").load(str(tmp_path / "rows")).count()
+
+    assert follow() == 21
+    maintain(one)
+    one.put(FOUR, {"topic": "T"})
+    assert follow() == 22

@@ -57,6 +57,10 @@ FULL: dict[str, list[dict[str, Any]]] = {
     ],
     "reasons": [{"group": NASTY, "error": f"ValueError: {NASTY}", "times": 9, "last_ms": NOW}],
     "rejected": [{"reason": NASTY, "rows": 2, "batches": 1}],
+    "segments": [
+        {"segment": n, "messages": 9, "bytes": 900, "first_ms": ms, "last_ms": ms + 1}
+        for n, ms in ((0, NOW - 80 * 3_600_000), (1_000, NOW - 71 * 3_600_000), (2_000, NOW - 90 * 3_600_000))
+    ],
     "jobs": [
         {"job": "deliver", "runs": 3, "failed": 1, "median_seconds": 2.25, "last_ms": NOW, "last_status": "failed"},
         {"job": "dispatch", "runs": 5, "failed": 0, "median_seconds": 1.5, "last_ms": NOW, "last_status": "ok"},
@@ -89,7 +93,7 @@ def found(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Found]:
     asked = [
         log.LOG, log.HEAD, log.UNSEEN, log.NAMES, readers.TOPICS, readers.LAG, *waiting.questions(NOW),
         failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
-        upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
+        upkeep.SEGMENTS, upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
         upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE, replicas.REPLICAS, replicas.EPOCHS,
         log.throughput(Found(log.LOG, rows["log"])),
     ]  # fmt: skip

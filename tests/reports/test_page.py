@@ -61,6 +61,11 @@ def test_what_a_person_should_look_at_comes_first(full):
     assert told.index("Needs attention") < told.index("Messages stored from")
 
 
+def test_what_expires_next(full):
+    told = Read(full).text
+    assert "1 segment is old enough; the next one is at 2026-11-21 10:00:00 UTC." in told
+
+
 def test_an_empty_store_reads_well():
     told = Read(page_of(EMPTY)).text
     for sentence in (
@@ -69,6 +74,7 @@ def test_an_empty_store_reads_well():
         "No group has read anything yet.",
         "No delayed or timed message is waiting.",
         "No transaction is pending.",
+        "The log has no segment that could expire.",
         "Nothing has failed: no retries, no dead letters, no rejected input.",
         "No run has written anything yet.",
         "All settings have their defaults.",

@@ -44,7 +44,7 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
         readers.TOPICS, readers.LAG,
         *waiting.questions(now_ms),
         failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
-        upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
+        upkeep.SEGMENTS, upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
     ]  # fmt: skip
     if _is_validated(at):
         questions += [upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE]
@@ -65,6 +65,7 @@ def sections(found: Mapping[str, Found], now_ms: int) -> list[Section]:
         failures.failures(found, now_ms),
         waiting.transactions(found, now_ms),
     ]
+    told.append(upkeep.retention(found, now_ms))
     if upkeep.NEWEST_VALIDATION.name in found:
         told.append(upkeep.quality(found, now_ms))
     if replicas.REPLICAS.name in found:

@@ -1,4 +1,4 @@
-"""The upkeep of the store: checks of its promises, runs of jobs, settings."""
+"""The upkeep of the store: how long it keeps messages, checks of its promises, runs of jobs, settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +11,7 @@ from pipelines.rocketmq.settings import SETTINGS, Settings
 
 # Characters of a complaint and complaints of an expectation that are shown: enough to know what is wrong.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5
+HOUR_MS = 3_600_000
 
 NEWEST_VALIDATION = question(
     "quality",
@@ -58,7 +59,54 @@ RUNS = question(
     """,
 )
 
+SEGMENTS = question(
+    "segments",
+    f"""
+    SELECT segment, count(*) AS messages, sum(size_bytes) AS bytes,
+           min(store_timestamp) AS first_ms, max(store_timestamp) AS last_ms
+    FROM commitlog
+    GROUP BY segment
+    ORDER BY segment
+    LIMIT {ROWS_SHOWN}
+    """,
+)
+
 GIVEN_SETTINGS = question("settings", "SELECT name, value FROM store_settings ORDER BY name")
+
+
+def retention(found: Mapping[str, Found], now_ms: int) -> Section:
+    segments, given = found["segments"], found["settings"]
+    asked = [segments.question]
+    if not segments.rows:
+        return Section("retention", "Retention", "The log has no segment that could expire.", asked)
+    settings = Settings.of({row["name"]: row["value"] for row in given.rows})
+    hours = settings["fileReservedTime"]
+    rows = [{**row, "expires_ms": row["last_ms"] + hours * HOUR_MS} for row in segments.rows]
+    if not segments.was_cut:
+        rows[-1]["expires_ms"] = None  # the last segment stays whatever its age
+    old = [row for row in rows if row["expires_ms"] is not None and row["expires_ms"] <= now_ms]
+    following = next((row["expires_ms"] for row in rows if row not in old), None)
+    lead = (
+        f"The oldest message was stored at {moment(rows[0]['first_ms'])} UTC. Segments are kept for {plural(hours, 'hour')} "
+        f"(fileReservedTime); maintain has them expire at {settings['deleteWhen']} o'clock (deleteWhen, "
+        f"{settings['timeZone']}). "
+    )
+    lead += f"{plural(len(old), 'segment is', 'segments are')} old enough; " if old else ""
+    lead += "the last one stays." if following is None else f"the next one is at {moment(following)} UTC."
+    listed = Table(
+        "Segments, oldest first",
+        (
+            Column("segment", "Segment"),
+            Column("messages", "Messages", "count"),
+            Column("bytes", "Size", "size"),
+            Column("first_ms", "First stored, UTC", "moment"),
+            Column("last_ms", "Last stored, UTC", "moment"),
+            Column("expires_ms", "Old enough, UTC", "moment"),
+        ),
+        rows,
+        segments.question.name,
+    )
+    return Section("retention", "Retention", lead, [*asked, given.question], (), (), (listed,))
 
 
 def quality(found: Mapping[str, Found], now_ms: int) -> Section:
