@@ -106,7 +106,7 @@ def retention(found: Mapping[str, Found], now_ms: int) -> Section:
         rows,
         segments.question.name,
     )
-    return Section("retention", "Retention", lead, [*asked, given.question], (), (), (listed,))
+    return Section("retention", "Retention", lead, asked, (), (), (listed,))
 
 
 def quality(found: Mapping[str, Found], now_ms: int) -> Section:
