@@ -56,11 +56,11 @@ def expect_whole(one: Life, now: int) -> None:
 def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
     life: Callable[..., Life],
 ) -> None:
-    one = old_store(life, *messages(30))
+    one = old_store(life, *messages(28))
     before, rows = read_head(one.store.snapshot()), one.rows()
     last = rows[-1].segment
     would = maintain(one, FOUR, "--dry-run")
-    assert len(one.rows()) == 31
+    assert len(one.rows()) == 29
     done = maintain(one)
     counts = ("segments_expired", "rolled")
     assert [done[name] for name in counts] == [would[name] for name in counts] == [last // SEGMENT, 0]
@@ -132,7 +132,7 @@ def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Lif
     one.put(FOUR - HOUR, *messages(3, body="young"))
     one.job("dispatch", FOUR - HOUR)
     waited = {row.unique_key for row in one.store.scheduled_messages.collect()}
-    owed = {row.unique_key: row for name in ("level", "timer", "cancel", "open") for row in one.by_key(name)}
+    owed = {name: one.by_key(name)[0] for name in ("level", "timer", "cancel", "open")}
 
     assert maintain(one, FOUR, "--dry-run")["rolled"] == 4
     done = maintain(one)
@@ -188,8 +188,7 @@ def test_when_segments_expire(
     assert by_hand[0] == by_hand[1] > by_hand[2] == 0
     far = one.run("maintain", FOUR * 10, "--dry-run")
     assert (far.exit_status, "add --force if it is right" in far.stderr) == (2, True)
-    assert maintain(one, FOUR * 10, "--dry-run", "--force")["segments_expired"] == by_hand[0]
-    one.put(FOUR, {"topic": "T"})  # all that is there is old once more, but dispatch has not followed it
+    one.put(FOUR, *messages(10))  # some segments more, which dispatch has not followed
     only_followed = maintain(one, FOUR + 100 * HOUR, "--dry-run", "--force")["segments_expired"]
     assert only_followed == by_hand[0]
     empty = commitlake("maintain", "--store", store.uri, "--retention-hours", 0).result
@@ -227,9 +226,7 @@ def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Li
     assert put_by == ["expiry", "plan_leave_log"]
     # The timer was to be rolled, and was delivered first.
     assert (done["rolled"], done["segments_expired"] > 1) == (0, True)
-    assert [bytes(row.body) for row in one.rows() if row.queue_id == 1][-2:] == [
-        name.encode() for name in put_by
-    ]
+    assert [body for body in one.bodies() if body in put_by] == put_by
     assert [row.purpose for row in one.by_key("timer")] == ["deliver"]
     one.job("dispatch", FOUR + 2_000)
     expect_whole(one, FOUR + 3_000)
