@@ -69,7 +69,7 @@ def test_a_name_that_has_no_effect_here_is_kept_and_listed():
 
 
 def test_a_setting_that_no_code_reads_is_listed_too():
-    given = {"slaveReadEnable": "true", "deleteWhen": "2", "inSyncReplicas": "2"}
+    given = {"slaveReadEnable": "true", "inSyncReplicas": "2"}
     assert Settings.of(
         {**given, "maxIndexNum": "7", "transactionCheckInterval": "2"}
     ).without_effect == sorted(given)
