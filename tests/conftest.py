@@ -43,11 +43,11 @@ SLOW_IS = 15
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that of processes side by side none has a long one left at the end."""
+    """What the rest relies on comes first; then long files, so that of two processes none has one left at the end."""
     length = Counter[Path]()
     for item in items:
         length[item.path] += SLOW_IS if item.get_closest_marker("slow") else 1
-    items.sort(key=lambda item: -length[item.path])
+    items.sort(key=lambda item: (item.path.name != "test_private_apis.py", -length[item.path]))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,11 +58,6 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         if not reason.endswith(SKIPS_OF_A_PLATFORM):
             report.outcome, report.longrepr = "failed", f"skipped, which fails in CI: {reason}"
     return report
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What tests of everything else rely on is tested first."""
-    items.sort(key=lambda item: item.path.name != "test_private_apis.py")
 
 
 @pytest.fixture(scope="session")
