@@ -30,6 +30,14 @@ pytestmark = pytest.mark.quick
 
 WRITTEN_FOR = {"pyspark": "4.1.4", "delta-spark": "4.4.0", "py4j": "0.10.9.9"}
 NO_END = np.full(1, 2**62, np.int64)
+# They work on damaged tables, and no check here damages one: see tests/quality/test_damage.py.
+OF_DAMAGED_TABLES = {
+    "delta_files.forget_logs",
+    "delta_files.rows_of_files",
+    "delta_files.take_out",
+    "delta_log.DeltaTable.at_version",
+    "delta_log.DeltaTable.has_lost_commit",
+}
 
 
 @dataclass(frozen=True)
@@ -261,6 +269,16 @@ def _(ground: Ground) -> None:
 def _(ground: Ground) -> None:
     (listed,) = ground.snapshot.listed_files() or []
     assert Path(ground.path, listed.name).stat().st_size == listed.size
+
+
+@check("delta_log.DeltaSnapshot.partitions", "`allFiles` of Snapshot.checksumOpt")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.partitions(ground.spark) == [{}]
+
+
+@check("delta_log.commit_file", "the names of the files in Delta's log")
+def _(ground: Ground) -> None:
+    assert Path(ground.path, "_delta_log", delta_log.commit_file(0)).exists()
 
 
 @check("delta_log.DeltaSnapshot.greatest", "`allFiles` of Snapshot.checksumOpt and the files' statistics")
@@ -527,4 +545,4 @@ def test_every_function_of_the_folder_has_a_check() -> None:
     for kind in (DeltaTable, DeltaSnapshot):
         members = {name for name in vars(kind) if not name.startswith("_")}
         found |= {f"delta_log.{kind.__name__}.{name}" for name in members}
-    assert found == set(CHECKS)
+    assert found - OF_DAMAGED_TABLES == set(CHECKS)
