@@ -23,6 +23,7 @@ from schemas import (
     EPOCHS,
     FILTER_CLASSES,
     FLOORS,
+    REPLICAS,
     SUBSCRIPTION_GROUPS,
     SUBSCRIPTIONS,
     TOPICS,
@@ -35,11 +36,13 @@ LIKE_THE_MASTER = (TOPICS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, FILTER_CLASSES, F
 def plan_metadata(at: Snapshot, master: Master) -> Plan:
     """The plan that makes topics, groups, subscriptions and floors the master's; empty where they are.
 
+    Replicas of an earlier time as a master are forgotten: they follow another store now, and no segment waits for them.
     The master's snapshot reads them after its log, so that all copied messages lie in topics that are known.
     """
     writes: list[Write] = []
     for table in LIKE_THE_MASTER:
         writes += write_if_changed(at, table, _by_key(at, table), _by_key(master.at, table))
+    writes += write_if_changed(at, REPLICAS, _by_key(at, REPLICAS), {})
     return Plan(tuple(writes), follows_master=master.uri)
 
 

@@ -67,6 +67,7 @@ def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
     assert log_of(other.store) == log_of(new.store)
     assert epochs(other.store) == epochs(new.store) == epochs(old.store)
     assert {row.replica_id for row in new.store.replicas.collect()} == {"1", "2"}
+    assert old.store.replicas.count() == 0
 
     # And back: the first master is one again.
     promote(old, "--old-master", new.store.uri)
