@@ -28,6 +28,10 @@ def load_function(option: str, name: str, others: str = "") -> Callable[..., Any
         raise BadInput(
             f"{option} {name}: there is no module {module_name} to import ({failure})"
         ) from failure
+    except Exception as failure:
+        raise BadInput(
+            f"{option} {name}: module {module_name} cannot be imported ({type(failure).__name__}: {text_of(failure)})"
+        ) from failure
     finally:
         sys.path.remove("")
     function = getattr(module, function_name, None)
