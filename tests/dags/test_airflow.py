@@ -193,12 +193,13 @@ def test_the_job_of_each_dag_runs(
         ["transactions", given],
         ["transactions", given | {"ends": str(ends), "checker": "code_of_a_dag:check"}],
         ["consume", given | {"group": "g", "topic": "T", "listener": "code_of_a_dag:listen"}],
-        ["maintain", given],
-        ["quality", given | {"out": str(tmp_path / "page.html")}],
+        # First without params: in one process Airflow keeps those of a DAG's run before.
         ["maintain", {}],
+        ["maintain", given],
+        ["quality", given | {"out": str(tmp_path / "page.html"), "more": "--suite parked"}],
     ]
     runs, said = airflow.ask("run", str(PROJECT / "dags"), json.dumps(asked))
-    ingest, dispatch, deliver, idle, transactions, consume, maintain, quality, without_store = runs
+    ingest, dispatch, deliver, idle, transactions, consume, without_store, maintain, quality = runs
 
     where = {"store": store.uri, "profile": "spark-conf/test.conf", "connection": "spark_default"}
     assert ingest["tasks"] == {"source": "success", "put_messages": "success", "import_store": "skipped"}
@@ -223,7 +224,7 @@ def test_the_job_of_each_dag_runs(
     assert maintain["results"]["maintain"]["files_compacted"] > 0
     assert maintain["told"] == [], "nothing was appended, so nothing is there to dispatch"
     checks = quality["results"]["validate"]
-    assert (quality["state"], checks["broken"], checks["checked"] > 30) == ("success", 0, True)
+    assert (quality["state"], checks["checked"], checks["broken"]) == ("success", 4, 0)
     assert "<html" in (tmp_path / "page.html").read_text(encoding="utf-8")
     assert (without_store["state"], without_store["told"]) == ("failed", [])
     assert "no store; give the run the param `store`" in said
