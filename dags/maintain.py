@@ -1,6 +1,6 @@
 """
-**maintain** keeps a store's files few and its directory clean: it has segments expire that are older than fileReservedTime,
-compacts small files, and removes those that no version needs any more. Once a day.
+**maintain** keeps a store's files few and its directory clean: it has segments expire that are older than fileReservedTime
+(where the store was made with it), compacts small files, and removes those that no version needs any more. Once a day.
 
 **Late or missed?** Queries get slower and the directory larger, nothing else; the next run catches up. Segments expire
 only at an hour of the store's deleteWhen (04) in its timeZone (UTC): keep this schedule at such an hour. A run that starts

@@ -24,11 +24,12 @@ def maintain(
     retention_hours: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Have segments expire now that are older; else fileReservedTime at deleteWhen."
+            min=0,
+            help="Have segments expire now that are older; else by fileReservedTime, if given, at deleteWhen.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="At any hour (deleteWhen), and by any --now.")
+        bool, typer.Option("--force", help="By fileReservedTime at any hour, and by any --now.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
@@ -72,10 +73,18 @@ def expect_clock_believable(run: Run) -> None:
 
 
 def hours_kept(run: Run, retention_hours: int | None, force: bool) -> int | None:
-    """How long segments are kept, hours; None where none expires now, because it is not the hour of deleteWhen."""
+    """How long segments are kept, hours; None where none expires now.
+
+    RocketMQ's 72 hours are no default here: a lake keeps what nobody has asked to remove.
+    """
     settings = run.store.settings
     if retention_hours is not None:
         return retention_hours
+    if not force and "fileReservedTime" not in settings.given:
+        run.say(
+            "no segment expires: the store was made without fileReservedTime; --retention-hours N has old ones expire"
+        )
+        return None
     if force or is_delete_hour(settings, run.now_ms):
         return int(settings["fileReservedTime"])
     run.say(

@@ -112,8 +112,7 @@ def _add(counts: dict[str, Any], step: str, found: dict[str, Any]) -> None:
     """Add the counts of a step to those of earlier rounds; of FOUND_AGAIN the last one counts."""
     before = counts.get(step, {})
     counts[step] = {
-        name: value if name in FOUND_AGAIN else before.get(name, 0) + value
-        for name, value in found.items()
+        name: value if name in FOUND_AGAIN else before.get(name, 0) + value for name, value in found.items()
     }
 
 

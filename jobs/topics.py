@@ -201,7 +201,9 @@ def _tell_outcome(run: Run, request: Request, wrote: bool) -> None:
     if not wrote:
         is_gone = request.action in (Action.delete, Action.delete_group)
         run.say(
-            f"there is no {request.name}; nothing to delete" if is_gone else f"{request.name} is like that already"
+            f"there is no {request.name}; nothing to delete"
+            if is_gone
+            else f"{request.name} is like that already"
         )
     elif request.changes_topic or request.group:
         at = run.store.snapshot()

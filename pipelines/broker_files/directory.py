@@ -68,7 +68,6 @@ class BrokerDirectory:
                 "machine of a cluster must see the directory. Nothing of this append was written, import again"
             ) from failure
 
-
     def _located(self, path: str) -> tuple[fs.FileSystem, str]:
         """The file system of a path, and the path in it."""
         if path.startswith("/") or "://" in path:

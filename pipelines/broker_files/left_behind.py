@@ -32,7 +32,9 @@ def left_behind(directory: BrokerDirectory) -> Iterator[str]:
     for name, file in ROCKSDB.items():
         if directory.exists(f"{CONFIG}/{name}/{_CURRENT}"):
             is_beside = directory.exists(f"{CONFIG}/{file}")
-            instead = f"{CONFIG}/{file} beside it is read, which may be older" if is_beside else "it is left out"
+            instead = (
+                f"{CONFIG}/{file} beside it is read, which may be older" if is_beside else "it is left out"
+            )
             yield (
                 f"{CONFIG}/{name} is a RocksDB database, which is not read here: {instead}. `mqadmin rocksDBConfigToJson` "
                 f"makes {file} of it; then import again into an empty store"

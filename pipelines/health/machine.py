@@ -120,7 +120,9 @@ def jars(project: Path) -> Check:
     """Delta's jars, each with the content it had when it was pinned."""
     sums = project / "scripts" / "jars.sha256"
     if not sums.exists():
-        return warn("jars", "no scripts/jars.sha256 here, so the jars are not known", "run doctor from a checkout")
+        return warn(
+            "jars", "no scripts/jars.sha256 here, so the jars are not known", "run doctor from a checkout"
+        )
     pinned = [line.split() for line in sums.read_text().splitlines() if line.strip()]
     wanted = {name: digest for digest, name in pinned}
     found = {jar.name: jar for jar in (project / "jars").glob("*.jar")}

@@ -79,7 +79,9 @@ def _files_of(stored_bytes: int) -> int:
     return max(1, -(-stored_bytes // each))
 
 
-def file_borders(splits: Sequence[CountedSplit], by_arrival: bool, files: int) -> tuple[np.ndarray, np.ndarray]:
+def file_borders(
+    splits: Sequence[CountedSplit], by_arrival: bool, files: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Where files begin, without the first: (arrivals, input_rows), ascending, about equally many rows apart."""
     rows = np.array([split.rows for split in splits], np.int64)
     firsts = np.cumsum(rows) - rows

@@ -139,7 +139,8 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     if log not in told:
         return Plan()
     corrected: dict[Queue, tuple[int, int]] = {
-        queue: _corrected(known.get(queue), told.get(queue), keeps_ends) for queue in known.keys() | told.keys()
+        queue: _corrected(known.get(queue), told.get(queue), keeps_ends)
+        for queue in known.keys() | told.keys()
     }
     first, end = told[log]
     known_end = known[log][1] if log in known else end
@@ -156,7 +157,9 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     return Plan((bounds_write(at, replace(head, bounds_append_seq=head.append_seq)),))
 
 
-def _corrected(known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool) -> tuple[int, int]:
+def _corrected(
+    known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool
+) -> tuple[int, int]:
     """Bounds of one queue: as the records say where there are any.
 
     >>> _corrected((0, 9), None, False), _corrected((0, 9), (2, 7), False), _corrected((3, 9), (2, 7), True)

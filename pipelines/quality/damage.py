@@ -288,7 +288,4 @@ def _held_before(store: Store, damaged: DamagedTable) -> DeltaSnapshot | None:
 def damage_left(damaged: Sequence[DamagedTable]) -> str:
     """The sentence with which a run ends on a damaged store."""
     names = ", ".join(each.name for each in damaged)
-    return (
-        f"files of {names} are missing or damaged; the other promises were not checked. What to do stands beside each file"
-    )
-
+    return f"files of {names} are missing or damaged; the other promises were not checked. Each file's line says what to do"

@@ -82,7 +82,9 @@ def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:
     return None
 
 
-def _answer(rows: DataFrame, queue: Queue, status: str, next_offset: int, remark: str | None = None) -> Answer:
+def _answer(
+    rows: DataFrame, queue: Queue, status: str, next_offset: int, remark: str | None = None
+) -> Answer:
     said: dict[str, Any] = {"pull_status": status, "next_offset": next_offset}
     if remark is not None:
         said["remark"] = remark

@@ -220,7 +220,9 @@ class TableFiles:
             if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) == self.checkpoint
         ]
         if checkpoints:  # a few bytes a file
-            rows = self._spark.read.parquet(*checkpoints).select("add.path", F.col("remove.path").alias("removed"))
+            rows = self._spark.read.parquet(*checkpoints).select(
+                "add.path", F.col("remove.path").alias("removed")
+            )
             paths += [path for row in rows.collect() for path in row]
         return {unquote(path) for path in paths if path is not None}
 

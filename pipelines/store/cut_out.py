@@ -161,7 +161,9 @@ class LostFiles:
         segments = sorted({int(file.partition["segment"] or 0) for file in self.files})
         end = F.col("physical_offset") + F.col("size_bytes")
         in_order = Window.partitionBy("segment").orderBy("physical_offset")
-        rows = self.left.where(F.col("segment").isin(segments)).select("segment", "physical_offset", end.alias("end"))
+        rows = self.left.where(F.col("segment").isin(segments)).select(
+            "segment", "physical_offset", end.alias("end")
+        )
         gaps = rows.withColumn("from", F.coalesce(F.lag("end").over(in_order), "segment")).where(
             F.col("from") < F.col("physical_offset")
         )
@@ -170,10 +172,16 @@ class LostFiles:
             lost, lambda least, last: (F.col("from") <= last) & (least < F.col("physical_offset"))
         )
         found = [(row["from"], row.physical_offset) for row in gaps.where(is_lost).collect()]  # a few a file
-        ends = {row.segment: row.end for row in rows.groupBy("segment").agg(F.max("end").alias("end")).collect()}
+        ends = {
+            row.segment: row.end for row in rows.groupBy("segment").agg(F.max("end").alias("end")).collect()
+        }
         for segment in segments:
             last_end = ends.get(segment, segment)
-            if any(segment <= last and last_end <= last for _, last in lost if last < segment + self._segment_bytes):
+            if any(
+                segment <= last and last_end <= last
+                for _, last in lost
+                if last < segment + self._segment_bytes
+            ):
                 after = self.left.where(F.col("physical_offset") >= last_end)
                 following = after.agg(F.min("physical_offset").alias("first")).first()
                 begin = None if following is None else following["first"]
@@ -271,6 +279,8 @@ def _take_out(store: Store, files: Sequence[DataFile]) -> None:
     for _ in range(ATTEMPTS):
         number = store.snapshot().number(COMMITLOG) + 1
         names = [file.name for file in files]
-        if take_out(store.spark, store.path(COMMITLOG), names, (app_id(COMMITLOG), number), str(uuid.uuid4())):
+        if take_out(
+            store.spark, store.path(COMMITLOG), names, (app_id(COMMITLOG), number), str(uuid.uuid4())
+        ):
             return
     raise HeadMoved(f"another writer kept winning for {ATTEMPTS} attempts: nothing was cut out, run it again")

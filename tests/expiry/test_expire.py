@@ -9,9 +9,11 @@ from unittest import mock
 import pytest
 from pyspark.sql import functions as F
 
+from jobs.maintain import hours_kept
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, take_out
 from pipelines.store.head import read_head
@@ -29,7 +31,11 @@ HOUR = 3_600_000
 # Old enough by fileReservedTime (72 hours), at the hour of deleteWhen: four in the morning, UTC.
 FOUR = B - B % (24 * HOUR) + (5 * 24 + 4) * HOUR
 SEGMENT = 1_000
-SETTINGS = {"mappedFileSizeCommitLog": str(SEGMENT), "clockAheadMaxSec": "100000000"}
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(SEGMENT),
+    "fileReservedTime": "72",
+    "clockAheadMaxSec": "100000000",
+}
 
 
 def messages(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -193,6 +199,26 @@ def test_when_segments_expire(
     assert only_followed == by_hand[0]
     empty = commitlake("maintain", "--store", store.uri, "--retention-hours", 0).result
     assert (empty["segments_expired"], empty["rolled"]) == (0, 0)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("given", "asked", "hours"),
+    [
+        ({}, (None, False), None),
+        ({}, (None, True), 72),
+        ({}, (5, False), 5),
+        ({"fileReservedTime": "48"}, (None, False), 48),
+        ({"fileReservedTime": "48", "deleteWhen": "05"}, (None, False), None),
+        ({"fileReservedTime": "48", "deleteWhen": "05"}, (None, True), 48),
+    ],
+)
+def test_a_store_made_without_a_retention_keeps_all_until_somebody_asks(
+    given: dict[str, str], asked: tuple[int | None, bool], hours: int | None
+) -> None:
+    run = mock.Mock(now_ms=FOUR, store=mock.Mock(settings=Settings.of(given)))
+    assert hours_kept(run, *asked) == hours
+    assert run.say.called == (hours is None)
 
 
 def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Life]) -> None:

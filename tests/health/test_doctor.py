@@ -143,7 +143,10 @@ def test_a_look_that_fails_is_a_bad_check_and_the_others_go_on():
 @pytest.mark.skipif(sys.platform != "linux", reason="the option is Linux's")
 def test_the_archive_of_classes_is_one_that_java_uses(spark, tmp_path):
     other = tmp_path / "classes.jsa"
-    assert (class_archive(spark, other).verdict, class_archive(spark, other).remedy) == (Verdict.warn, machine.SET_UP)
+    assert (class_archive(spark, other).verdict, class_archive(spark, other).remedy) == (
+        Verdict.warn,
+        machine.SET_UP,
+    )
     other.write_bytes(b"of another Java")
     assert class_archive(spark, other).verdict == Verdict.warn
     assert "Java does not use" in class_archive(spark, other).found

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 
 import pytest
 
@@ -34,3 +35,10 @@ def test_a_command_is_told_in_sixty_lines_besides_its_options() -> None:
         (command,) = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == name]
         lines[name] = (command.end_lineno or 0) - command.body[0].lineno + 1
     assert {name: count for name, count in lines.items() if count > LINES_OF_A_STORY} == {}
+
+
+def test_every_folder_of_the_program_is_installed() -> None:
+    listed = tomllib.loads((PROJECT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    tops = ("pipelines", "jobs", "schemas", "dags")
+    found = [path.parent for top in tops for path in (PROJECT / top).rglob("__init__.py")]
+    assert sorted(listed) == sorted(".".join(path.relative_to(PROJECT).parts) for path in found)

@@ -69,7 +69,9 @@ def test_it_has_all_that_the_log_has_of_it(messages: list[StoredMessage]) -> Non
 
 
 def test_what_few_listeners_read_comes_from_the_log_as_it_is_there(spark: SparkSession) -> None:
-    log = spark.createDataFrame([_row(claim=None), _row(claim="g\x01h\x02", due_ms=-(2**63))], COMMITLOG.columns)
+    log = spark.createDataFrame(
+        [_row(claim=None), _row(claim="g\x01h\x02", due_ms=-(2**63))], COMMITLOG.columns
+    )
     batches = log.select(*message_columns()).toArrow().to_batches()
     found = [message for batch in batches for message in messages_of(batch)]
     assert [{name: getattr(message, name) for name in SELDOM_READ} for message in found] == [

@@ -13,7 +13,9 @@ Damage = Callable[[Path], object]
 
 def data_files(store: Path, table: str) -> list[Path]:
     """All data files that the table's commits have added, in their order."""
-    actions = [json.loads(line) for commit in commits(store, table) for line in commit.read_text().splitlines()]
+    actions = [
+        json.loads(line) for commit in commits(store, table) for line in commit.read_text().splitlines()
+    ]
     return [store / table / action["add"]["path"] for action in actions if "add" in action]
 
 

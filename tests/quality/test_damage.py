@@ -111,7 +111,10 @@ def without_checkpoint(damage: Damage) -> Damage:
 def first_alone_is_fast(cases: dict[str, tuple[Damage, str]]) -> list[Any]:
     """Parameters of a test: the first case runs with every change, the others with the slow tests."""
     slow = [(), *([(pytest.mark.slow,)] * (len(cases) - 1))]
-    return [pytest.param(*case, id=name, marks=marks) for (name, case), marks in zip(cases.items(), slow, strict=True)]
+    return [
+        pytest.param(*case, id=name, marks=marks)
+        for (name, case), marks in zip(cases.items(), slow, strict=True)
+    ]
 
 
 LOST_COMMITS = {
@@ -145,7 +148,9 @@ def test_a_commit_of_the_log_that_is_lost_is_written_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("damage", [lose_checkpoint("commitlog"), cut_checkpoint("commitlog")], ids=["lost", "cut"])
+@pytest.mark.parametrize(
+    "damage", [lose_checkpoint("commitlog"), cut_checkpoint("commitlog")], ids=["lost", "cut"]
+)
 def test_a_checkpoint_that_is_lost_is_done_without(
     spark: SparkSession, damaged: Callable[..., Path], damage: Damage
 ) -> None:
@@ -198,7 +203,10 @@ def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
     assert "queue_bounds: the file" in complaints(store)[0]
     assert validate(store, "--suite", "caches", "--repair") == {}
     found = read_head(Store(spark, str(store)).snapshot())
-    assert (found.next_offset, found.next_queue_offsets) == (heads[0].next_offset, heads[0].next_queue_offsets)
+    assert (found.next_offset, found.next_queue_offsets) == (
+        heads[0].next_offset,
+        heads[0].next_queue_offsets,
+    )
     assert found.bounds_append_seq < heads[0].bounds_append_seq
 
 
@@ -254,7 +262,9 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert after.append_seq > head.append_seq
 
     # What is left is read; a gap has its reason.
-    pulled = job(store, "query", "pull", "--topic", "orders", "--queue-id", 0, "--offset", 0, "--output", "json")
+    pulled = job(
+        store, "query", "pull", "--topic", "orders", "--queue-id", 0, "--offset", 0, "--output", "json"
+    )
     assert [json.loads(line)["queue_offset"] for line in pulled.lines] == [
         offset for offset in range(16) if offset not in offsets
     ]
@@ -264,7 +274,9 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert gap["pull_status"] == "OFFSET_FOUND_NULL"
     assert gap["next_offset"] == offsets[-1] + 1
     assert f"offsets {offsets[0]} to {offsets[-1]} of orders:0 are lost" in gap["remark"]
-    group = job(store, "consume", "--group", "g", "--topic", "orders", "--listener", "tests.quality.damages:accept")
+    group = job(
+        store, "consume", "--group", "g", "--topic", "orders", "--listener", "tests.quality.damages:accept"
+    )
     assert group.result["consumed"] == 32 - 8 - 6  # it had read three of each queue
     assert "of orders:0 are lost" in group.stderr
 
@@ -284,7 +296,10 @@ def test_an_append_that_nobody_has_followed_takes_its_offsets_with_it(
     """Only its plan and its file's statistics know of it: that is enough for no offset to be given twice."""
 
     def undispatched(store: Path) -> None:
-        rows = [{"topic": "orders", "queue_id": 1, "body": "x"}, {"topic": "orders", "queue_id": 1, "body": "y"}]
+        rows = [
+            {"topic": "orders", "queue_id": 1, "body": "x"},
+            {"topic": "orders", "queue_id": 1, "body": "y"},
+        ]
         job(store, "put_messages", "--input", write_jsonl(tmp_path / "rows.jsonl", rows))
         forget_logs(spark)
         lose_data("commitlog", -1)(store)

@@ -69,7 +69,10 @@ FULL: dict[str, list[dict[str, Any]]] = {
         {"started_ms": NOW, "job": "deliver", "status": "failed", "seconds": 2.25, "result": f'{{"job": "{NASTY}"}}'},
         {"started_ms": NOW - 9_000, "job": "dispatch", "status": "ok", "seconds": 1.5, "result": "{}"},
     ],
-    "settings": [{"name": "brokerName", "value": NASTY}, {"name": "flushDiskType", "value": "SYNC_FLUSH"}],
+    "settings": [
+        {"name": "brokerName", "value": NASTY}, {"name": "flushDiskType", "value": "SYNC_FLUSH"},
+        {"name": "fileReservedTime", "value": "72"},
+    ],
     "replicas": [
         {"replica_id": "1", "uri": "/slave", "acked_offset": 91_000, "in_sync": True, "updated_timestamp": NOW - 60_000},
         {"replica_id": NASTY, "uri": NASTY, "acked_offset": 90_000, "in_sync": True, "updated_timestamp": NOW - 3_600_000},

@@ -64,6 +64,8 @@ def test_what_a_person_should_look_at_comes_first(full):
 def test_what_expires_next(full):
     told = Read(full).text
     assert "1 segment is old enough; the next one is at 2026-11-21 10:00:00 UTC." in told
+    told = Read(page_of({**FULL, "settings": []})).text
+    assert "No segment expires by itself" in told
 
 
 def test_an_empty_store_reads_well():

@@ -45,5 +45,7 @@ def test_a_comment_does_not_go_on_and_a_line_that_goes_on_has_no_comments(spark:
 
 
 def test_an_escape_that_java_refuses_is_named_with_its_file(spark: SparkSession) -> None:
-    with pytest.raises(BadInput, match=r"^b\.conf is not a broker\.conf that Java can read: Malformed .uxxxx"):
+    with pytest.raises(
+        BadInput, match=r"^b\.conf is not a broker\.conf that Java can read: Malformed .uxxxx"
+    ):
         read_broker_conf(spark, r"regionId=caf\u00g9", "b.conf")

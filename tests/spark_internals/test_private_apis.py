@@ -115,7 +115,10 @@ def _(ground: Ground) -> None:
 
 @check("catalyst.is_ascii", "UTF8String.isFullAscii")
 def _(ground: Ground) -> None:
-    assert ground.value(F.array(catalyst.is_ascii(F.lit("u")), catalyst.is_ascii(F.lit("ü")))) == [True, False]
+    assert ground.value(F.array(catalyst.is_ascii(F.lit("u")), catalyst.is_ascii(F.lit("ü")))) == [
+        True,
+        False,
+    ]
 
 
 @check("catalyst.runtime_literal", "Decimal.toLong, called by Invoke while a task runs")
@@ -173,7 +176,10 @@ def _(ground: Ground) -> None:
     assert ground.table.update().version == 0
 
 
-@check("delta_log.DeltaTable.newest", "DeltaLog.unsafeVolatileSnapshot, history().getActiveCommitAtTime, getSnapshotAt")
+@check(
+    "delta_log.DeltaTable.newest",
+    "DeltaLog.unsafeVolatileSnapshot, history().getActiveCommitAtTime, getSnapshotAt",
+)
 def _(ground: Ground) -> None:
     assert ground.table.newest().version == 0
     after = int(time.time() * 1_000) + 1_000
@@ -193,7 +199,9 @@ def _(ground: Ground) -> None:
 
 @check("delta_log.DeltaTable.commits_since", "the actions in the files of Delta's log")
 def _(ground: Ground) -> None:
-    assert [(one.token, one.rows, one.operation) for one in ground.table.commits_since(-1)] == [("a token", 2, "WRITE")]
+    assert [(one.token, one.rows, one.operation) for one in ground.table.commits_since(-1)] == [
+        ("a token", 2, "WRITE")
+    ]
 
 
 @check("delta_log.DeltaTable.complete", "LogStore.listFrom")
@@ -331,7 +339,11 @@ def _(ground: Ground) -> None:
 @check("delta_log.is_conflict", "Delta's exceptions, in Java and in Python")
 def _(ground: Ground) -> None:
     java = jvm.jvm(ground.spark)
-    for name in (delta_log.JAVA_CONFLICT, *delta_log.FILE_EXISTS, "io.delta.storage.commit.CommitFailedException"):
+    for name in (
+        delta_log.JAVA_CONFLICT,
+        *delta_log.FILE_EXISTS,
+        "io.delta.storage.commit.CommitFailedException",
+    ):
         java.org.apache.spark.util.Utils.classForName(name, True, False)
     assert not delta_log.is_conflict(ValueError("another failure"))
 
@@ -441,9 +453,13 @@ def _(ground: Ground) -> None:
     assert jvm.innermost_text(java_failure(ground)) == 'For input string: "ümlaut"'
 
 
-@check("parser.reads_of_query", "Catalyst's parsePlan, the classes it makes, and the groups of ExpressionInfo")
+@check(
+    "parser.reads_of_query", "Catalyst's parsePlan, the classes it makes, and the groups of ExpressionInfo"
+)
 def _(ground: Ground) -> None:
-    query = "WITH w AS (SELECT * FROM a.b) SELECT upper(x), count(*) FROM w JOIN c USING (x) GROUP BY ALL LIMIT 1"
+    query = (
+        "WITH w AS (SELECT * FROM a.b) SELECT upper(x), count(*) FROM w JOIN c USING (x) GROUP BY ALL LIMIT 1"
+    )
     assert parser.reads_of_query(ground.spark, query).relations == {"a.b", "c"}
     with pytest.raises(parser.DoesMore, match="reflect"):
         parser.reads_of_query(ground.spark, "SELECT reflect('java.lang.System', 'exit', 1)")

@@ -80,6 +80,12 @@ def retention(found: Mapping[str, Found], now_ms: int) -> Section:
     if not segments.rows:
         return Section("retention", "Retention", "The log has no segment that could expire.", asked)
     settings = Settings.of({row["name"]: row["value"] for row in given.rows})
+    if "fileReservedTime" not in settings.given:
+        said = (
+            "No segment expires by itself: the store was made without fileReservedTime. `maintain --retention-hours N` has "
+            "old ones expire."
+        )
+        return Section("retention", "Retention", said, asked)
     hours = settings["fileReservedTime"]
     rows = [{**row, "expires_ms": row["last_ms"] + hours * HOUR_MS} for row in segments.rows]
     if not segments.was_cut:
