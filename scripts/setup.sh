@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 DELTA=io.delta:delta-spark_4.1_2.13:4.4.0 # the same version as in pom.xml and requirements.txt
+SHORT_RUN=-XX:TieredStopAtLevel=1         # Java compiles fast, not for speed: what runs for seconds ends sooner
 
 # main [dev|demo]: dev brings also what tests, lint and types need; demo takes the tour in the end.
 main() {
@@ -246,6 +247,7 @@ share_classes() {
 
 # The tour loads the classes that share_classes.py would load, so the first one keeps them when it ends.
 demo() {
+    export SPARK_SUBMIT_OPTS=$SHORT_RUN
     if classes_are_kept; then
         exec 9>&- # the next setup need not wait for the tour
         exec .venv/bin/python scripts/demo.py
@@ -262,7 +264,7 @@ classes_are_kept() {
 # keep_classes_of SCRIPT: without the file commands are slower, that is all.
 keep_classes_of() {
     rm -f .setup/classes.jsa
-    SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$PWD/.setup/classes.new -Xlog:disable" .venv/bin/python "$1"
+    SPARK_SUBMIT_OPTS="$SHORT_RUN -XX:ArchiveClassesAtExit=$PWD/.setup/classes.new -Xlog:disable" .venv/bin/python "$1"
     [ ! -f .setup/classes.new ] || mv .setup/classes.new .setup/classes.jsa
 }
 
