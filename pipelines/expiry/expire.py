@@ -32,12 +32,14 @@ from pipelines.store.planned import expect_whole
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
-from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED, PROGRESS, QUEUE_BOUNDS, Table
+from schemas import COMMITLOG, CONSUME_QUEUE, CONSUMER_OFFSETS, DERIVED, PROGRESS, QUEUE_BOUNDS, Table
 
 # A sorted run of more rows, some of which expire, is sorted again only when a quarter of it has expired: else a run of many
 # days would be written again every day. Until then its expired rows stay, and no reader goes there.
 ROWS_SORTED_AGAIN = 32_000_000
 SHARE_EXPIRED = 0.25
+# Of the groups that messages were taken from unread, so many are named.
+GROUPS_NAMED = 20
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,22 @@ def expire(work: Work, retention_hours: int | None) -> Expired:
         taken_out = take_out(store, plan_leave_log)
         segments = taken_out.result["segments"]
         work.wrote = True
+        overtaken = groups_overtaken(store.snapshot())
+        if overtaken:
+            named = ", ".join(overtaken[:GROUPS_NAMED]) + ", …" * (len(overtaken) > GROUPS_NAMED)
+            work.warn(f"messages have expired that {named} had not read: a group goes on at its queue's first offset")
     elif not is_append_only(at):
         set_append_only(store, True)  # a run that had switched it off was killed
     for table in DERIVED:
         work.commit(partial(plan_leave_derived, table=table))
     return Expired(segments, rolled)
+
+
+def groups_overtaken(at: Snapshot) -> list[str]:
+    """The groups that had not read all messages that have expired, by the offsets recorded before the start of a queue."""
+    starts = read_head(at).min_queue_offsets
+    offsets = at.read(CONSUMER_OFFSETS).collect()  # a row a group, queue and client
+    return sorted({row.group for row in offsets if row.next_offset < starts.get((row.topic, row.queue_id), 0)})
 
 
 def would_expire(at: Snapshot, now_ms: int, retention_hours: int | None) -> Expired:
