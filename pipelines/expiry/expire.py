@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.dispatch.layout import arranged
 from pipelines.dispatch.runs import Run, joined_runs
-from pipelines.expiry.owed import next_owed, plan_rolls
+from pipelines.expiry.owed import count_owed, next_owed, plan_rolls
 from pipelines.expiry.retention import Expiring, expiring
 from pipelines.log.copies import COPIES_OF_AN_APPEND
 from pipelines.store.commit_in_parts import commit_in_parts
@@ -74,7 +74,9 @@ def expire(work: Work, retention_hours: int | None) -> Expired:
         overtaken = groups_overtaken(store.snapshot())
         if overtaken:
             named = ", ".join(overtaken[:GROUPS_NAMED]) + ", …" * (len(overtaken) > GROUPS_NAMED)
-            work.warn(f"messages have expired that {named} had not read: a group goes on at its queue's first offset")
+            work.warn(
+                f"messages have expired that {named} had not read: a group goes on at its queue's first offset"
+            )
     elif not is_append_only(at):
         set_append_only(store, True)  # a run that had switched it off was killed
     for table in DERIVED:
@@ -86,11 +88,13 @@ def groups_overtaken(at: Snapshot) -> list[str]:
     """The groups that had not read all messages that have expired, by the offsets recorded before the start of a queue."""
     starts = read_head(at).min_queue_offsets
     offsets = at.read(CONSUMER_OFFSETS).collect()  # a row a group, queue and client
-    return sorted({row.group for row in offsets if row.next_offset < starts.get((row.topic, row.queue_id), 0)})
+    return sorted(
+        {row.group for row in offsets if row.next_offset < starts.get((row.topic, row.queue_id), 0)}
+    )
 
 
 def would_expire(at: Snapshot, now_ms: int, retention_hours: int | None) -> Expired:
-    """What `expire` would do now, at most COPIES_OF_AN_APPEND copies of it."""
+    """What `expire` would do now; of messages that wait for their time at most COPIES_OF_AN_APPEND are counted."""
     left = len(expired_segments(at))
     if retention_hours is None:
         return Expired(left, 0)
@@ -98,7 +102,7 @@ def would_expire(at: Snapshot, now_ms: int, retention_hours: int | None) -> Expi
     if not found.segments:
         return Expired(left, 0)
     segments = {segment.start for segment in found.segments} | set(expired_segments(at))
-    return Expired(len(segments), next_owed(at, found.log_start, COPIES_OF_AN_APPEND).num_rows)
+    return Expired(len(segments), count_owed(at, found.log_start, COPIES_OF_AN_APPEND))
 
 
 def plan_expiry(at: Snapshot, now_ms: int, retention_hours: int, run_id: str) -> Plan:

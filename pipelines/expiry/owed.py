@@ -30,6 +30,11 @@ def next_owed(at: Snapshot, log_start: int, limit: int) -> pa.Table:
     return open_halves.withColumn("order", F.col("source_offset")).orderBy("order").limit(limit).toArrow()
 
 
+def count_owed(at: Snapshot, log_start: int, limit: int) -> int:
+    """How many rows before `log_start` are not settled; of those that wait for their time at most `limit` are counted."""
+    return _next_waiting(at, log_start, limit).num_rows + _open_halves(at, log_start).count()
+
+
 def _next_waiting(at: Snapshot, log_start: int, limit: int) -> pa.Table:
     """The first page of waiting rows, by due time, in which some are owed."""
     waits = F.col("kind").isin(*WAITING_KINDS)

@@ -68,9 +68,15 @@ def _plan_set_aside(at: Snapshot, offset: int) -> Plan:
     cut_seq = at.number(COMMITLOG) + 1
     rows = _rows_from(at, offset).withColumn("cut_seq", F.lit(cut_seq).cast("long"))
     cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
+    # A run that was killed before it recorded its cut has left its copies; this one has another number, after its own fence.
+    recorded = {row.append_seq for row in at.rows(CUTS)}
+    copied = {
+        row.cut_seq for row in at.read(CUT_ROWS).select("cut_seq").distinct().collect()
+    }  # a number a cut
+    numbers = ", ".join(str(number) for number in sorted({cut_seq, *(copied - recorded)}))
     return Plan(
         (
-            at.replace(CUT_ROWS, rows, where=f"cut_seq = {cut_seq}"),
+            at.replace(CUT_ROWS, rows, where=f"cut_seq IN ({numbers})"),
             at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
         )
     )

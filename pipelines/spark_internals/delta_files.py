@@ -307,8 +307,11 @@ class TableFiles:
             return False
         info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
         is_append = (info.get("operationParameters") or {}).get("mode") == "Append"
-        files = (info.get("operationMetrics") or {}).get("numFiles")
-        return not is_append or files is None or int(files) == sum("add" in each for each in actions)
+        rows = (info.get("operationMetrics") or {}).get("numOutputRows")
+        # Rows and not files: the file of a task without rows is counted, and is not added.
+        stats = [json.loads(each["add"].get("stats") or "{}") for each in actions if "add" in each]
+        counts = [each.get("numRecords") for each in stats]
+        return not is_append or rows is None or None in counts or int(rows) == sum(counts)
 
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """The actions of a commit up to the first line that is not whole; None where there is none."""
