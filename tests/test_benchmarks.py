@@ -23,11 +23,16 @@ SMALL = {
 }
 
 
+# Minutes of a processor, however few the messages are: they measure many things one after the other.
+LONG = ("consume", "deliver", "dispatch")
+CASES = [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in SMALL]
+
+
 def test_each_benchmark_has_a_small_size() -> None:
     assert sorted(SMALL) == sorted(file.stem for file in FOLDER.glob("*.py"))
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_prints_its_figures(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
