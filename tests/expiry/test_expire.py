@@ -286,10 +286,10 @@ def test_a_run_that_is_cut_short_is_finished_by_the_next_one_at_any_hour(
 @pytest.mark.parametrize(
     ("table", "moment", "altered"),
     [
-        ("queue_bounds", Moment.DURING, 0),
+        pytest.param("queue_bounds", Moment.DURING, 0, marks=pytest.mark.nightly),
         ("commitlog", Moment.BEFORE, 1),
         ("commitlog", Moment.AFTER, 1),
-        ("consume_queue", Moment.AFTER, 0),
+        pytest.param("consume_queue", Moment.AFTER, 0, marks=pytest.mark.nightly),
     ],
     ids=[
         "where the log begins is written",

@@ -233,7 +233,9 @@ def test_jobs_name_the_file_they_cannot_read_and_write_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", [2, -1], ids=["in the middle", "at the end"])
+@pytest.mark.parametrize(
+    "index", [2, pytest.param(-1, marks=pytest.mark.nightly)], ids=["in the middle", "at the end"]
+)
 def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], index: int, tmp_path: Path
 ) -> None:
