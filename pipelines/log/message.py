@@ -55,14 +55,8 @@ class Message:
 STORED = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size_bytes", "flag", "sys_flag", "born_timestamp",
     "born_host", "store_timestamp", "store_host", "reconsume_times", "prepared_transaction_offset", "segment",
+    "body_crc", "append_seq", "append_id", "due_ms", "source_offset", "origin_offset", "purpose", "claim",
 )  # fmt: skip
-# And those that few listeners read, with their types. They come as one text, `seldom_read`: eight columns more would have
-# Spark hand over messages a sixth slower. The claim is last, since it may hold a group's name with any character.
-SELDOM_READ = {
-    "body_crc": int, "append_seq": int, "due_ms": int, "source_offset": int, "origin_offset": int,
-    "purpose": str, "append_id": str, "claim": str,
-}  # fmt: skip
-_SEPARATOR = "\x01"
 
 
 class _Column:
@@ -77,19 +71,6 @@ class _Column:
         return value
 
 
-class _SeldomRead:
-    """A value of `seldom_read`, all of which are taken apart when the first is read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, message: "StoredMessage", _: type) -> Any:
-        texts = message.seldom_read.split(_SEPARATOR, len(SELDOM_READ) - 1)
-        for (name, type_), text in zip(SELDOM_READ.items(), texts, strict=True):
-            message.__dict__[name] = type_(text) if text else None
-        return message.__dict__[self._name]
-
-
 class StoredMessage(Message):
     """A message of the log, as a client gets it: a compressed body is unpacked.
 
@@ -98,12 +79,11 @@ class StoredMessage(Message):
 
     stored_body: bytes
     stored_properties: str
-    seldom_read: str
     max_unpacked_bytes: int
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]], row: int) -> "StoredMessage":
-        """The message at `row` of columns by name, those of message_columns().
+        """The message at `row` of columns by name: STORED, `stored_body`, `stored_properties` (as they lie in the log).
 
         The column `max_unpacked_bytes` is a limit: `body` raises BodyTooLarge for a compressed body with more bytes.
         """
@@ -163,10 +143,8 @@ class StoredMessage(Message):
         return message_id_of(self.store_host or "", self.physical_offset or 0)
 
 
-for _name in (*STORED, "stored_body", "stored_properties", "seldom_read", "max_unpacked_bytes"):
+for _name in (*STORED, "stored_body", "stored_properties", "max_unpacked_bytes"):
     setattr(StoredMessage, _name, _Column(_name))
-for _name in SELDOM_READ:
-    setattr(StoredMessage, _name, _SeldomRead(_name))
 
 
 class Columns(dict[str, list[Any]]):
@@ -182,13 +160,11 @@ class Columns(dict[str, list[Any]]):
 
 
 def message_columns(max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> list[Column]:
-    """The columns of log rows from which `messages_of` makes messages: bodies and properties as they lie in the log."""
-    seldom_read = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in SELDOM_READ]
+    """The columns of log rows from which `messages_of` makes messages."""
     return [
         *[F.col(name) for name in STORED],
         F.col("body").alias("stored_body"),
         F.col("properties").alias("stored_properties"),
-        F.concat_ws(_SEPARATOR, *seldom_read).alias("seldom_read"),
         F.lit(max_unpacked_bytes).cast("long").alias("max_unpacked_bytes"),
     ]
 

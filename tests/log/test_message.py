@@ -2,13 +2,11 @@
 
 import pickle
 from dataclasses import fields, replace
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from pipelines.log.message import SELDOM_READ, STORED, Message, StoredMessage, message_columns, messages_of
+from pipelines.log.message import STORED, Message, StoredMessage, messages_of
 from schemas import COMMITLOG
 
 pytestmark = pytest.mark.quick
@@ -20,7 +18,6 @@ def messages() -> list[StoredMessage]:
     texts = {
         "topic": ["T", "U"], "born_host": ["10.0.0.1:5"] * 2, "store_host": ["127.0.0.1:10911"] * 2,
         "stored_body": [b"a", b"b"], "stored_properties": ["TAGS\x01x\x02", "KEYS\x01k\x02"],
-        "seldom_read": ["\x01".join("7" * 8), "8\x018\x01\x01\x01\x01\x01b;1\x01c\x01d"],
     }  # fmt: skip
     return list(
         messages_of(
@@ -62,27 +59,11 @@ def test_a_consumed_one_says_since_when(messages: list[StoredMessage]) -> None:
 
 def test_it_has_all_that_the_log_has_of_it(messages: list[StoredMessage]) -> None:
     assert {*COMMITLOG.names} <= {field.name for field in fields(Message)}
-    second = messages[1]
-    assert (second.segment, second.append_seq, second.due_ms, second.purpose) == (8, 8, None, None)
-    assert (second.append_id, second.claim) == ("b;1", "c\x01d")
-    assert messages[0].placed("V", 3).source_offset == 7
-
-
-def test_what_few_listeners_read_comes_from_the_log_as_it_is_there(spark: SparkSession) -> None:
-    log = spark.createDataFrame(
-        [_row(claim=None), _row(claim="g\x01h\x02", due_ms=-(2**63))], COMMITLOG.columns
-    )
-    batches = log.select(*message_columns()).toArrow().to_batches()
-    found = [message for batch in batches for message in messages_of(batch)]
-    assert [{name: getattr(message, name) for name in SELDOM_READ} for message in found] == [
-        {name: row[name] for name in SELDOM_READ} for row in log.collect()
-    ]
-
-
-def _row(**values: Any) -> dict[str, Any]:
-    texts = {"string": "x", "binary": bytearray(b"x")}
-    row = {field.name: texts.get(field.dataType.typeName(), 1) for field in COMMITLOG.columns}
-    return {**row, "origin_offset": None, **values}
+    assert {name: getattr(messages[1], name) for name in ("segment", "append_seq", "claim")} == {
+        "segment": 8,
+        "append_seq": 8,
+        "claim": 8,
+    }
 
 
 def test_a_pickled_one_leaves_its_batch_behind(messages: list[StoredMessage]) -> None:
