@@ -26,7 +26,7 @@ from pipelines.errors import BadInput
 from pipelines.rocketmq.broker_conf import read_broker_conf
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store
-from pipelines.store.role import expect_master
+from pipelines.store.role import SLAVE, expect_master, without_role
 from pipelines.store.store import Store
 
 From = Annotated[str, typer.Option("--from", metavar="DIR", help="The broker's storePathRootDir.")]
@@ -41,6 +41,9 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     directory = BrokerDirectory(from_)
     store = Store(run.spark, run.store_uri)
     conf = read_conf(run, broker_conf)
+    if conf.get("brokerRole") == SLAVE:
+        run.say("the broker was a slave (brokerRole SLAVE); the store that is made of its files is a master")
+        conf = without_role(conf)
     for line in Settings.of(conf).not_acting_told:
         run.say(line)
     if store.exists():

@@ -8,13 +8,10 @@ from pipelines.replicate.epochs import Epochs, consistent_point, read_epochs
 from pipelines.replicate.master import Master
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
-from pipelines.store.role import SLAVE, settings_now
+from pipelines.store.role import SLAVE, settings_now, without_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CUTS, STORE_SETTINGS
-
-# What a new slave does not take over of its master's settings.
-OF_A_BROKER = ("brokerRole", "brokerId", "haMasterAddress")
 
 # What tells a record from another at the same offset.
 SAME = (
@@ -31,8 +28,7 @@ SAME = (
 
 def settings_of_slave(master: Master, replica_id: str) -> dict[str, str]:
     """The settings a new slave is made with: the master's, but for those of each broker."""
-    given = {name: value for name, value in master.store.settings.given.items() if name not in OF_A_BROKER}
-    return {**given, **_role(master, replica_id)}
+    return {**without_role(master.store.settings.given), **_role(master, replica_id)}
 
 
 def _role(master: Master, replica_id: str) -> dict[str, str]:

@@ -4,6 +4,8 @@ The role and the master's URI are settings, so one commit changes both. They are
 is made a slave while it plans an append must not make that append.
 """
 
+from collections.abc import Mapping
+
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan, Write
@@ -20,6 +22,7 @@ from schemas import (
 )
 
 SLAVE = "SLAVE"
+ROLE = ("brokerRole", "brokerId", "haMasterAddress")
 # Of a slave that is being promoted: it follows nobody any more.
 NO_MASTER = ""
 
@@ -34,6 +37,11 @@ OF_THE_MASTER = (
     FLOORS,
     REJECTED_MESSAGES,
 )
+
+
+def without_role(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a store or a broker, but for those that say whether it is a slave, and of whom."""
+    return {name: value for name, value in given.items() if name not in ROLE}
 
 
 def settings_now(at: Snapshot) -> Settings:

@@ -308,13 +308,15 @@ def test_a_broker_goes_on_by_the_settings_it_was_first_imported_with(
         return commitlake("import_store", "--store", tmp_path / "new", "--from", broker, *more)
 
     spoil(small_log(10)[9])
-    (tmp_path / "broker.conf").write_text("checkCRCOnRecover=false\nflushDiskType=SYNC_FLUSH\n")
+    role = "brokerRole=SLAVE\nbrokerId=1\nhaMasterAddress=10.0.0.1:10912\n"  # a copy of a slave's files
+    (tmp_path / "broker.conf").write_text(f"checkCRCOnRecover=false\nflushDiskType=SYNC_FLUSH\n{role}")
     (broker / "config").mkdir()
     (broker / "config" / "topics.json").write_text(
         json.dumps({"topicConfigTable": {"orders": {"order": True, "attributes": {"message.type": "FIFO"}}}})
     )
     first = run("--broker-conf", tmp_path / "broker.conf")
     assert first.result["messages"] == 10, first.stderr
+    assert "the store that is made of its files is a master" in first.stderr
     assert "kept, but without effect here: flushDiskType\n" in first.stderr
     assert "kept, and read by import_store alone: checkCRCOnRecover\n" in first.stderr
     assert "topics.json: kept, but without effect here: message.type (orders), order (orders)" in first.stderr

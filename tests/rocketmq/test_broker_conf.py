@@ -19,6 +19,7 @@ fileReservedTime 48
 namesrvAddr=10.0.0.1:9876;\
             10.0.0.2:9876
 storePathRootDir=C:\\store
+haMasterAddress=10.0.0.1:10912
 regionId=caf\u00e9 \ud83d\ude00
 brokerClusterName = first
 brokerClusterName=last = wins
