@@ -3,7 +3,7 @@
 index from it. It runs every minute, so the slave lacks at most about a minute.
 
 **Late or missed?** The slave lags; the master's table `replicas` says how far. Nothing is lost while the master lives: the
-next run takes over all there is. A slave far behind should not be promoted.
+next run takes over all there is. A slave that lacks much of the log should not be promoted.
 
 **Failed?** The next minute's run does the same work, so wait for it. Or run it again, always: it goes on where the slave's
 log ends. A run that is refused says how the two logs differ; docs/operations.md has what to do after a failover.

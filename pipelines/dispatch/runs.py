@@ -6,8 +6,9 @@ is rewritten a few times while its table grows tenfold, and a table never has mo
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -45,15 +46,18 @@ class Run:
 
 def runs_of(at: Snapshot, table: Table) -> list[Run]:
     """The sorted runs of a derived table, oldest first, found by the appends in its files' statistics."""
-    # A few bytes a file come to the driver.
-    stats = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
-    return joined_runs(
-        [
-            Run(each["minValues"]["append_seq"], each["maxValues"]["append_seq"], each["numRecords"])
-            for each in stats
-            if each["numRecords"]
-        ]
-    )
+    return joined_runs([run_of(stats) for stats in file_stats(at, table)])
+
+
+def file_stats(at: Snapshot, table: Table) -> list[dict[str, Any]]:
+    """Delta's statistics of each file of a table that has rows; a few bytes a file come to the driver."""
+    found = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
+    return [each for each in found if each["numRecords"]]
+
+
+def run_of(stats: Mapping[str, Any]) -> Run:
+    """One file of a derived table as a sorted run, or a part of one, by its statistics."""
+    return Run(stats["minValues"]["append_seq"], stats["maxValues"]["append_seq"], stats["numRecords"])
 
 
 def joined_runs(files: Sequence[Run]) -> list[Run]:

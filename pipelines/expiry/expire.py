@@ -10,7 +10,6 @@
 A run that was cut short leaves rows before the log's start, which nobody reads; the next run goes on with what is left.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +19,7 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.dispatch.layout import arranged
-from pipelines.dispatch.runs import Run, joined_runs
+from pipelines.dispatch.runs import Run, file_stats, joined_runs, run_of
 from pipelines.expiry.owed import count_owed, next_owed, plan_rolls
 from pipelines.expiry.retention import Expiring, expiring
 from pipelines.log.copies import COPIES_OF_AN_APPEND
@@ -30,6 +29,7 @@ from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.planned import expect_whole
 from pipelines.store.progress import covered, followed_rows
+from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 from schemas import COMMITLOG, CONSUME_QUEUE, CONSUMER_OFFSETS, DERIVED, PROGRESS, QUEUE_BOUNDS, Table
@@ -38,7 +38,7 @@ from schemas import COMMITLOG, CONSUME_QUEUE, CONSUMER_OFFSETS, DERIVED, PROGRES
 # days would be written again every day. Until then its expired rows stay, and no reader goes there.
 ROWS_SORTED_AGAIN = 32_000_000
 SHARE_EXPIRED = 0.25
-# Of the groups that messages were taken from unread, so many are named.
+# At most 20 groups with unread messages that have expired are named.
 GROUPS_NAMED = 20
 
 
@@ -95,13 +95,11 @@ def groups_overtaken(at: Snapshot) -> list[str]:
 
 def would_expire(at: Snapshot, now_ms: int, retention_hours: int | None) -> Expired:
     """What `expire` would do now; of messages that wait for their time at most COPIES_OF_AN_APPEND are counted."""
-    left = len(expired_segments(at))
-    if retention_hours is None:
-        return Expired(left, 0)
-    found = _expiring(at, now_ms, retention_hours)
-    if not found.segments:
-        return Expired(left, 0)
-    segments = {segment.start for segment in found.segments} | set(expired_segments(at))
+    segments = set(expired_segments(at))
+    found = None if retention_hours is None else _expiring(at, now_ms, retention_hours)
+    if found is None or not found.segments:
+        return Expired(len(segments), 0)
+    segments |= {segment.start for segment in found.segments}
     return Expired(len(segments), count_owed(at, found.log_start, COPIES_OF_AN_APPEND))
 
 
@@ -134,7 +132,7 @@ def _expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
         at.version(table)
     found = expiring(at, now_ms, retention_hours)
-    if at.store.settings["brokerRole"] != "SLAVE" or not found.segments:
+    if not is_slave(at) or not found.segments:
         return found
     # A replica appends nothing of its own: what is owed there waits for the master's rolls.
     for segment in found.segments:
@@ -235,12 +233,7 @@ def plan_leave_derived(at: Snapshot, table: Table) -> Plan:
 
 
 def _files(at: Snapshot, table: Table) -> Sequence[_File]:
-    # A few bytes a file come to the driver.
-    found = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
-    files = []
-    for stats in found:
-        if stats["numRecords"]:
-            least, greatest = stats["minValues"], stats["maxValues"]
-            run = Run(least["append_seq"], greatest["append_seq"], stats["numRecords"])
-            files.append(_File(run, least["segment"], greatest["segment"]))
-    return files
+    return [
+        _File(run_of(stats), stats["minValues"]["segment"], stats["maxValues"]["segment"])
+        for stats in file_stats(at, table)
+    ]

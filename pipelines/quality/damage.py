@@ -94,7 +94,7 @@ def repair_files(
     if any(each.table == PROGRESS and each.data for each in damaged):
         store_rows = store.spark.createDataFrame([], PROGRESS.columns)
         run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
-        run.say("progress: written anew; followers find by the log what is done")
+        run.say("progress: written again from nothing; followers find by the log what is done")
     is_derived = any(each.table in (*DERIVED, PROGRESS) for each in (*gone, *damaged))
     if is_derived and _log_of(damaged) is None:
         dispatch(rebuild=True)
@@ -205,7 +205,7 @@ def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
     run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, rows.coalesce(1)),)))
     if before is None:
         run.commit(lambda at: plan_bounds(at, store.settings))
-        run.say("queue_bounds: written anew from the records of the log")
+        run.say("queue_bounds: written again from the records of the log")
     else:
         run.say("queue_bounds: put back as of an earlier append; the log has the later ones")
 
@@ -279,7 +279,7 @@ def _held_before(store: Store, damaged: DamagedTable) -> DeltaSnapshot | None:
         found = store.delta(table).at_version(version)
         if found is None:
             return None
-        is_there = any(partition in partitions for partition in found.partitions(store.spark))
+        is_there = any(file.partition in partitions for file in found.all_files(store.spark))
         if is_there and not any(file.partition in partitions for file in files.damaged_data(found)):
             return found
     return None

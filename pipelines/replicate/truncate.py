@@ -16,15 +16,14 @@ from pipelines.replicate.epochs import epochs_before, read_epochs
 from pipelines.replicate.join import last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
-from pipelines.store.cut import set_append_only
+from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.head import LogHead, bounds_write, head_as_found
-from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import covered, plan_void
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS, DERIVED, EPOCHS
 
 
 def truncate(store: Store, offset: int) -> None:
@@ -36,7 +35,7 @@ def truncate(store: Store, offset: int) -> None:
         have_rows = [table for table in DERIVED if covered(at, table) >= first_append]
         if have_rows:
             commit(store, lambda at: plan_void(at, have_rows))
-    commit(store, lambda at: _plan_set_aside(at, offset))
+    commit(store, lambda at: plan_record_cut(at, _rows_from(at, offset), offset))
     finish_truncation(store)
 
 
@@ -49,7 +48,7 @@ def finish_truncation(store: Store) -> int | None:
     for group in _groups_beyond(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: _plan_epochs(at, offset))
-    under_lock(store.spark, store.uri, lambda: _cut(store, offset))
+    take_out(store, lambda at: _plan_cut(at, offset))
     return offset
 
 
@@ -62,24 +61,6 @@ def unfinished(at: Snapshot) -> int | None:
 
 def _rows_from(at: Snapshot, offset: int) -> DataFrame:
     return at.read(COMMITLOG).where(F.col("physical_offset") >= offset)
-
-
-def _plan_set_aside(at: Snapshot, offset: int) -> Plan:
-    cut_seq = at.number(COMMITLOG) + 1
-    rows = _rows_from(at, offset).withColumn("cut_seq", F.lit(cut_seq).cast("long"))
-    cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
-    # A run that was killed before it recorded its cut has left its copies; this one has another number, after its own fence.
-    recorded = {row.append_seq for row in at.rows(CUTS)}
-    copied = {
-        row.cut_seq for row in at.read(CUT_ROWS).select("cut_seq").distinct().collect()
-    }  # a number a cut
-    numbers = ", ".join(str(number) for number in sorted({cut_seq, *(copied - recorded)}))
-    return Plan(
-        (
-            at.replace(CUT_ROWS, rows, where=f"cut_seq IN ({numbers})"),
-            at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
-        )
-    )
 
 
 def _plan_bounds(at: Snapshot, offset: int) -> Plan:
@@ -141,14 +122,6 @@ def _plan_epochs(at: Snapshot, offset: int) -> Plan:
     if list(epochs) == list(read_epochs(at)):
         return Plan()
     return Plan((whole_table_write(at, EPOCHS, [(each.epoch, each.start_offset) for each in epochs]),))
-
-
-def _cut(store: Store, offset: int) -> None:
-    set_append_only(store, False)
-    try:
-        commit(store, lambda at: _plan_cut(at, offset))
-    finally:
-        set_append_only(store, True)
 
 
 def _plan_cut(at: Snapshot, offset: int) -> Plan:

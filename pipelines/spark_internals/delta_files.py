@@ -268,23 +268,18 @@ class TableFiles:
         The driver gets a few bytes a file of the table's directory.
         """
         newest = DeltaTable(self._spark, self.path).newest() if version is None else version
-        listed = newest.listed_files()
-        if listed is not None:
-            files = [(file.name, file.size, file.partition, file.stats) for file in listed]
-        else:
-            rows = newest.files(self._spark).select("path", "size", "partitionValues", "stats").collect()
-            files = [(unquote(row.path), row["size"], row.partitionValues, row.stats) for row in rows]
         found: dict[str, dict[str, int]] = {}
         damaged = []
-        for name, size, partition, stats in files:
-            if NOT_BELOW.search(name):
+        for each in newest.all_files(self._spark):
+            if NOT_BELOW.search(each.name):
                 continue  # a file elsewhere
-            folder, _, file = name.rpartition("/")
+            folder, _, file = each.name.rpartition("/")
             if folder not in found:
                 found[folder] = dict(self._lengths(folder))
-            if found[folder].get(file) != size:
-                values = json.loads(stats or "{}")
-                damaged.append(DataFile(name, size, found[folder].get(file), partition, values))
+            length = found[folder].get(file)
+            if length != each.size:
+                stats = json.loads(each.stats or "{}")
+                damaged.append(DataFile(each.name, each.size, length, each.partition, stats))
         return damaged
 
     def _info(self, version: int, checksum: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,8 +297,8 @@ class TableFiles:
 
     def _is_whole_commit(self, version: int) -> bool:
         text = self._read(commit_file(version)).decode(errors="replace")
-        actions = self._actions(version)
-        if actions is None or not text.endswith("\n") or not any("commitInfo" in each for each in actions):
+        actions = _actions_in(text)
+        if not text.endswith("\n") or not any("commitInfo" in each for each in actions):
             return False
         info = next(each["commitInfo"] for each in actions if "commitInfo" in each)
         is_append = (info.get("operationParameters") or {}).get("mode") == "Append"
@@ -317,14 +312,7 @@ class TableFiles:
         """The actions of a commit up to the first line that is not whole; None where there is none."""
         if commit_file(version) not in self.log:
             return None
-        actions = []
-        for line in self._read(commit_file(version)).decode(errors="replace").split("\n"):
-            if line:
-                try:
-                    actions.append(json.loads(line))
-                except ValueError:
-                    return actions or None
-        return actions
+        return _actions_in(self._read(commit_file(version)).decode(errors="replace")) or None
 
     def _checksum(self, version: int) -> dict[str, Any] | None:
         name = f"{version:020d}.crc"
@@ -377,6 +365,18 @@ class TableFiles:
             return bytes(jvm(self._spark).org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
+
+
+def _actions_in(text: str) -> list[dict[str, Any]]:
+    """The actions in the text of a commit, up to the first line that is not whole."""
+    actions = []
+    for line in text.split("\n"):
+        if line:
+            try:
+                actions.append(json.loads(line))
+            except ValueError:
+                break
+    return actions
 
 
 def rows_of_files(spark: SparkSession, path: str, names: Sequence[str], like: DataFrame) -> DataFrame:

@@ -333,12 +333,13 @@ class DeltaSnapshot:
             for name, file in zip(names, files, strict=True)
         ]
 
-    def partitions(self, spark: SparkSession) -> list[Mapping[str, str | None]]:
-        """The partition of each of its files, for a table of few."""
+    def all_files(self, spark: SparkSession) -> list[ListedFile]:
+        """All its files, with a query where listed_files() is None: then a few hundred bytes a file come to the driver."""
         listed = self.listed_files()
         if listed is not None:
-            return [file.partition for file in listed]
-        return [row.partitionValues for row in self.files(spark).select("partitionValues").collect()]
+            return listed
+        rows = self.files(spark).select("path", "partitionValues", "size", "stats").collect()
+        return [ListedFile(unquote(row.path), row.partitionValues, row["size"], row.stats) for row in rows]
 
     def greatest(self, column: str) -> int | None:
         """The greatest value of a numeric column, by the statistics of its files; -1 without rows, None where unknown."""

@@ -42,7 +42,8 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
     RocketMQ does not know or a value it does not take, and for a directory that a backup has not finished.
     """
     checked = Settings.of(settings or {})
-    _expect_zone_of_java(store.spark, checked["timeZone"])
+    if "timeZone" in checked.given:
+        _expect_zone_of_java(store.spark, checked["timeZone"])
     given = checked.given  # without passwords
     store.expect_no_backup()
     if not store.exists():

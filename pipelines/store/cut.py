@@ -6,7 +6,9 @@ simply made again.
 """
 
 from collections.abc import Callable
+from typing import TypeVar
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.store.commit import Committed, commit
@@ -19,6 +21,8 @@ from pipelines.store.store import Store
 from schemas import COMMITLOG, CUT_ROWS, CUTS
 
 APPEND_ONLY = "delta.appendOnly"
+
+T = TypeVar("T")
 
 
 def cut_damaged_append(store: Store) -> Damage | None:
@@ -33,11 +37,16 @@ def cut_damaged_append(store: Store) -> Damage | None:
 
 def take_out(store: Store, planner: Callable[[Snapshot], Plan]) -> Committed:
     """Commit a plan that takes rows out of the log, which is append-only at any other time."""
+    return while_open(store, lambda: commit(store, planner))
 
-    def opened() -> Committed:
+
+def while_open(store: Store, take: Callable[[], T]) -> T:
+    """Call a function that takes rows out of the log, which is append-only again afterwards; returns its result."""
+
+    def opened() -> T:
         set_append_only(store, False)
         try:
-            return commit(store, planner)
+            return take()
         finally:
             set_append_only(store, True)
 
@@ -49,20 +58,41 @@ def plan_set_aside(at: Snapshot) -> Plan:
     damage = damage_of(at)
     if damage is None:
         return Plan()
-    cut_seq = damage.append_seq + 1
-    rows = (
-        at.read(COMMITLOG)
-        .where(F.col("append_seq") == damage.append_seq)
-        .withColumn("cut_seq", F.lit(cut_seq).cast("long"))
-    )
+    rows = at.read(COMMITLOG).where(F.col("append_seq") == damage.append_seq)
     offset = damage.planned.first_offset if damage.found.least is None else damage.found.least
+    return plan_record_cut(at, rows, offset, Planned(damage.found.rows))
+
+
+def plan_record_cut(
+    at: Snapshot, rows: DataFrame, offset: int | None, planned: Planned | None = None
+) -> Plan:
+    """The plan that copies rows of the log to `cut_rows` and then records that the log's next commit cuts it at an offset.
+
+    planned  what is known of the rows; the copies are compared with it
+    """
+    cut_seq = at.number(COMMITLOG) + 1
+    numbers = ", ".join(str(number) for number in sorted({cut_seq, *_unrecorded(at, rows)}))
+    copied = rows.withColumn("cut_seq", F.lit(cut_seq).cast("long"))
     cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
     return Plan(
         (
-            at.replace(CUT_ROWS, rows, where=f"cut_seq = {cut_seq}", planned=Planned(damage.found.rows)),
+            at.replace(CUT_ROWS, copied, where=f"cut_seq IN ({numbers})", planned=planned),
             at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
         )
     )
+
+
+def _unrecorded(at: Snapshot, rows: DataFrame) -> list[int]:
+    """The numbers under which an earlier try has copied some of these rows, and was killed before it recorded its cut.
+
+    The next try may have another number: a fence or another commit has taken it.
+    """
+    if at.is_empty(CUT_ROWS):
+        return []
+    recorded = [row.append_seq for row in at.rows(CUTS)]
+    copies = at.read(CUT_ROWS).where(~F.col("cut_seq").isin(recorded))
+    same = copies.join(rows, ["physical_offset", "append_seq"], "left_semi")
+    return [row.cut_seq for row in same.select("cut_seq").distinct().collect()]  # a number a try
 
 
 def plan_cut(at: Snapshot) -> Plan:

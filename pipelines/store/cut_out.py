@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -19,11 +18,10 @@ from pipelines.errors import HeadMoved
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.spark_internals.delta_files import DataFile, rows_of_files, take_out
 from pipelines.store.commit import commit
-from pipelines.store.cut import set_append_only
+from pipelines.store.cut import while_open
 from pipelines.store.damaged import DamagedTable
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write
 from pipelines.store.holes import in_ranges, joined
-from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.planned import plan_of
 from pipelines.store.progress import followed_by, followed_rows, plan_void
@@ -32,7 +30,7 @@ from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED, HOLES, QUEUE_BOUNDS, TOPICS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
-# The log is written to by others meanwhile: after so many lost races a person should check what writes.
+# The log is written to by others meanwhile: after 10 lost races a person should check what writes.
 ATTEMPTS = 10
 
 
@@ -65,13 +63,8 @@ class LostFiles:
     def left(self) -> DataFrame:
         """The rows of the log's other files."""
         lost = {file.name for file in self.files}
-        listed = self.at.listed_files(COMMITLOG)
-        if listed is not None:
-            names = [file.name for file in listed]
-        else:  # the driver gets a few bytes a file
-            names = [unquote(row.path) for row in self.at.files(COMMITLOG).select("path").collect()]
         path = self.at.store.path(COMMITLOG)
-        kept = [name for name in names if name not in lost]
+        kept = [file.name for file in self.at.all_files(COMMITLOG) if file.name not in lost]
         return rows_of_files(self.at.store.spark, path, kept, self.at.read(COMMITLOG))
 
     @cached_property
@@ -268,11 +261,7 @@ def cut_out(store: Store, damaged: DamagedTable, queues_are_whole: bool, now_ms:
     commit(store, plan_holes)
     # Before the cut: a kill between the two must not leave entries of rows that are gone.
     commit(store, lambda at: plan_void(at, DERIVED))
-    set_append_only(store, False)
-    try:
-        under_lock(store.spark, store.uri, lambda: _take_out(store, damaged.data))
-    finally:
-        set_append_only(store, True)
+    while_open(store, lambda: _take_out(store, damaged.data))
 
 
 def _take_out(store: Store, files: Sequence[DataFile]) -> None:

@@ -49,7 +49,7 @@ class DamagedTable:
         if self.table in DERIVED:
             return "--repair builds the table again from the log"
         if self.table == PROGRESS:
-            return "--repair writes it anew; followers start again and find by the log what is done"
+            return "--repair writes it again from nothing; followers start again and find by the log what is done"
         if self.is_gone:
             return "a backup has the table; nothing else can bring it back"
         if self.log:

@@ -118,6 +118,10 @@ class Snapshot:
         """The table's files, without a query, where they are few; else None."""
         return self._pin(table).listed_files()
 
+    def all_files(self, table: Table) -> list[ListedFile]:
+        """The table's files, with a query where they are many."""
+        return self._pin(table).all_files(self.store.spark)
+
     def log_files(self, table: Table, since: int) -> list[tuple[str, int]]:
         """The log files that the pinned version is read from, and the commits from `since`: names and lengths, bytes."""
         return self.store.delta(table).log_files(self._pin(table), since)

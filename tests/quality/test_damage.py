@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pyspark.sql import SparkSession
@@ -256,6 +257,10 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert f"queue orders:0: offsets {offsets[0]} to {offsets[-1]} will have no message" in said
     assert complaints(store) == [told]  # it was only a try
 
+    with mock.patch("pipelines.store.cut_out._take_out", side_effect=KeyboardInterrupt):
+        job(
+            store, "validate", "--cut-damaged", exit_status=1
+        )  # all is recorded, and the file is still in the log
     told = validate(store, "--full", "--cut-damaged")
     assert [*told] == ["no part of the log is lost"]
     assert f"bytes {lost[0]} to " in told["no part of the log is lost"][0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -279,9 +280,12 @@ def _(ground: Ground) -> None:
     assert Path(ground.path, listed.name).stat().st_size == listed.size
 
 
-@check("delta_log.DeltaSnapshot.partitions", "`allFiles` of Snapshot.checksumOpt")
+@check("delta_log.DeltaSnapshot.all_files", "`allFiles` of Snapshot.checksumOpt, else of the Snapshot")
 def _(ground: Ground) -> None:
-    assert ground.snapshot.partitions(ground.spark) == [{}]
+    listed = ground.snapshot.listed_files()
+    with mock.patch.object(delta_log.DeltaSnapshot, "listed_files", return_value=None):
+        assert ground.snapshot.all_files(ground.spark) == listed
+    assert ground.snapshot.all_files(ground.spark) == listed
 
 
 @check("delta_log.commit_file", "the names of the files in Delta's log")
