@@ -173,7 +173,9 @@ def overtaken(meanwhile: Callable[[str], None]) -> Iterator[set[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 7))])
+@pytest.mark.parametrize(
+    "seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(3, 7))]
+)
 def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
