@@ -182,9 +182,11 @@ class Job(SparkSubmitOperator):
 
     def _tell(self, context: Any, result: dict[str, Any]) -> None:
         where = {"store": self.store, "profile": self.properties_file, "connection": self._conn_id}
+        # A cycle has the counts of each step apart.
+        steps = [result, *(counts for counts in result.values() if isinstance(counts, dict))]
         for alias in self.outlets:
             asset, counts = TOLD_OF[alias.name]
-            if any(result.get(count) for count in counts):
+            if any(step.get(count) for step in steps for count in counts):
                 context["outlet_events"][alias].add(asset, extra=where)
 
 

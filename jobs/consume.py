@@ -6,9 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
+from jobs.launch.options import ReplicaOption
 from jobs.launch.run import Run
 from pipelines.consume.group_run import read_as_group
 from pipelines.consume.options import From, Model, Options, ReadFrom, configured_queues, rooms_of
+from pipelines.consume.source import copies_for
 from pipelines.produce.put_traces import expect_trace_topic, put_traces
 
 
@@ -100,6 +102,7 @@ def consume(
     read_from: Annotated[
         ReadFrom, typer.Option(help="memory: begin at --from, whatever is recorded.")
     ] = ReadFrom.both,
+    replica: ReplicaOption = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Put a message about each call into RMQ_SYS_TRACE_TOPIC.")
     ] = False,
@@ -131,14 +134,18 @@ def consume(
         read_from=read_from,
         trace=trace,
     )
-    return consume_as(run, options)
+    return consume_as(run, options, replica)
 
 
-def consume_as(run: Run, options: Options) -> dict[str, Any]:
+def consume_as(run: Run, options: Options, replica: str | None = None) -> dict[str, Any]:
     """Read as a group; the counts of consume."""
+    copies = copies_for(run.store, replica, options.group, options.topic)
+    run.store = copies.home
+    if copies.source is not copies.home:
+        run.say(f"reading messages from the copy at {copies.source.uri}")
     if options.trace:
         expect_trace_topic(run.store.snapshot())
-    counts, queues_left = read_as_group(run, options, partial(put_traces, run))
+    counts, queues_left = read_as_group(run, options, partial(put_traces, run), copies.source)
     result = {"group": options.group, **counts.result(), "queues_left": queues_left}
     for error, times in result["errors"].items():
         run.say(f"{times:,} failed: {error}")

@@ -1,5 +1,6 @@
 """Have old segments expire, and keep a store's files few and its directory clean."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,8 @@ from pipelines.errors import BadInput
 from pipelines.expiry.expire import expire, would_expire
 from pipelines.expiry.retention import is_delete_hour
 from pipelines.spark_internals.delta_log import is_delta_table
+from pipelines.store.replicas import plan_forget, read_slaves
+from pipelines.store.role import expect_master
 from pipelines.store.upkeep import pack, vacuum
 from schemas import DERIVED, TABLES, Table
 
@@ -34,11 +37,17 @@ def maintain(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Report what would be done, and do nothing.")
     ] = False,
+    forget_replica: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Wait no more for this slave, which is gone for good."),
+    ] = None,
 ) -> dict[str, Any]:
     """Have old segments expire, compact small files, and vacuum."""
     store = run.store
     if not force:
         expect_clock_believable(run)
+    if forget_replica is not None:
+        forget(run, forget_replica, dry_run)
     hours = hours_kept(run, retention_hours, force)
     expired = would_expire(store.snapshot(), run.now_ms, hours) if dry_run else expire(run, hours)
     compacted = freed = 0
@@ -57,6 +66,20 @@ def maintain(
         "files_compacted": compacted,
         "bytes_freed": freed,
     }
+
+
+def forget(run: Run, replica_id: str, dry_run: bool) -> None:
+    """Take a slave off the list of replicas. Raises BadInput where it is not on it, and in a slave."""
+    at = run.store.snapshot()
+    expect_master(at)
+    slaves = read_slaves(at)
+    if replica_id not in slaves:
+        raise BadInput(
+            f"--forget-replica is {replica_id}; the slaves of this store are {', '.join(sorted(slaves)) or 'none'}"
+        )
+    if not dry_run:
+        run.commit(partial(plan_forget, replica_id=replica_id))
+        run.say(f"slave {replica_id} is off the list; it is on it again when it replicates")
 
 
 def expect_clock_believable(run: Run) -> None:

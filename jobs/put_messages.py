@@ -67,6 +67,12 @@ def put_messages(
     trace: Annotated[
         bool, typer.Option("--trace", help="Put a message about each message into RMQ_SYS_TRACE_TOPIC.")
     ] = False,
+    wait_for_replicas: Annotated[
+        int | None,
+        typer.Option(
+            metavar="MS", min=0, help="Wait at most so long until slaves have the messages (inSyncReplicas)."
+        ),
+    ] = None,
     force_clock: ForceClock = False,
 ) -> dict[str, Any]:
     """Accept messages into the log."""
@@ -82,6 +88,7 @@ def put_messages(
         compression=compression,
         split_batches=split_batches,
         hook=load_hook(hook),
+        wait_for_replicas_ms=wait_for_replicas,
     )
     if not force_clock:
         expect_clock_near(run)

@@ -5,11 +5,13 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
+from jobs.launch.options import ReplicaOption
 from jobs.launch.output import Output, Shown, readable_messages, show
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer, cut
-from pipelines.reports.questions import ABOUT_QUEUES, BoundaryOption, Kind, Question
+from pipelines.reports.copies import copy_to_query
+from pipelines.reports.questions import NOT_MESSAGES, BoundaryOption, Kind, Question
 from pipelines.store.past import epoch_ms
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -52,10 +54,12 @@ def query(
             metavar="TIME", help="topic-status, consumer-progress: as it was then (a timestamp, or epoch ms)."
         ),
     ] = None,
+    replica: ReplicaOption = None,
     output: Annotated[Output, typer.Option(help="A table to read, or a JSON object a row.")] = Output.table,
 ) -> dict[str, Any]:
     """Query messages, queues and groups: by id, key, offset or time; pages, status, progress, copies."""
     _expect_counts(limit=limit, max=max_messages)
+    store = copy_to_query(run.store, replica, run.say)
     question = Question(
         kind,
         topic=topic,
@@ -70,10 +74,10 @@ def query(
         end=end,
         limit=limit,
         as_broker=as_broker,
-        as_of=None if as_of is None else _past(run, as_of),
+        as_of=None if as_of is None else _past(run, store, as_of),
     )
     question.expect_its_own_options()
-    answer = question.answered(run.store.snapshot())
+    answer = question.answered(store.snapshot())
     # A broker's maxNum bounds what it returns by key.
     shown = _show(answer, kind, output, max_messages if limit is None and kind == Kind.by_key else limit)
     return {"found": shown.rows, "complete": answer.complete and not shown.was_cut, **answer.result}
@@ -93,14 +97,14 @@ def _key(value: str | None, key: str | None) -> str | None:
 
 def _show(answer: Answer, kind: Kind, output: Output, limit: int | None) -> Shown:
     rows = cut(answer.rows, limit)
-    if output == Output.table and kind not in ABOUT_QUEUES:
+    if output == Output.table and kind not in NOT_MESSAGES:
         rows = readable_messages(rows)
     return show(rows, output, limit)
 
 
-def _past(run: Run, as_of: str) -> Snapshot:
+def _past(run: Run, store: Store, as_of: str) -> Snapshot:
     """The tables as they were at a time."""
-    return Store(run.spark, run.store.uri, epoch_ms(run.spark, "--as-of", as_of)).snapshot()
+    return Store(run.spark, store.uri, epoch_ms(run.spark, "--as-of", as_of)).snapshot()
 
 
 if __name__ == "__main__":

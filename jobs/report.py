@@ -10,8 +10,10 @@ import typer
 from jobs.launch.failures import first_line
 from jobs.launch.job import job, main
 from jobs.launch.live_page import LivePage
+from jobs.launch.options import ReplicaOption
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
+from pipelines.reports.copies import copy_to_query
 from pipelines.store.store import Store
 
 
@@ -26,15 +28,17 @@ def report(
     ] = False,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="--watch: port; 0 takes a free one.")] = 0,
     every: Annotated[float, typer.Option(min=1, help="--watch: seconds from one update to the next.")] = 30,
+    replica: ReplicaOption = None,
 ) -> dict[str, Any]:
     """Write one HTML page about a store: messages, lag, delays, failures, job runs."""
     if out is not None:
         _expect_place(out)
+    store = copy_to_query(run.store, replica, run.say)
     if watch:
-        return _watch(run, out, port, every)
+        return _watch(run, store, out, port, every)
     if out is None:
         raise BadInput("report needs --out FILE for the page, or --watch to serve it")
-    page = _page(run.store, run.now_ms)
+    page = _page(store, run.now_ms)
     return {"out": str(out), "bytes": write_whole(out, page)}
 
 
@@ -66,12 +70,12 @@ def write_whole(out: Path, page: str) -> int:
     return len(content)
 
 
-def _watch(run: Run, out: Path | None, port: int, every: float) -> dict[str, Any]:
+def _watch(run: Run, store: Store, out: Path | None, port: int, every: float) -> dict[str, Any]:
     """Serve the page until Ctrl-C; a failed update is reported, and the page before it stays."""
     counts = {"out": None if out is None else str(out), "bytes": 0, "pages": 0}
     try:
         with LivePage(port) as live:
-            store, started = run.store, time.monotonic()
+            started = time.monotonic()
             while True:
                 # The job's clock, which --now may fix, plus the time since it was read.
                 now_ms = run.now_ms + int((time.monotonic() - started) * 1000)

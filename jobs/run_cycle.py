@@ -12,6 +12,7 @@ from jobs.dispatch import dispatch_store
 from jobs.end_transactions import carry_out
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
+from jobs.launch.ticks import expect_sense, repeat
 from jobs.put_messages import BatchId, ForceClock, Format, OnBad, expect_clock_near
 from pipelines.log.append_ids import expect_batch_id
 from pipelines.produce.put_input import PutOptions, put_input
@@ -45,9 +46,23 @@ def run_cycle(
         bool, typer.Option("--until-quiet", help="Repeat the round until it appends nothing.")
     ] = False,
     force_clock: ForceClock = False,
+    every: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0.1, help="Repeat the round so often, in one session."),
+    ] = None,
+    for_: Annotated[
+        float | None,
+        typer.Option(
+            "--for",
+            metavar="SECONDS",
+            min=0,
+            help="--every: begin no further round then; else until SIGTERM.",
+        ),
+    ] = None,
 ) -> dict[str, Any]:
     """Put an input, dispatch, deliver what is due, end and check transactions, dispatch."""
     expect_batch_id(batch_id)
+    expect_sense(every, for_)
     expect_master(run.store.snapshot())
     # Everything that may be refused is checked before anything is put.
     settle: list[tuple[str, Callable[[], dict[str, Any]]]] = []
@@ -67,14 +82,24 @@ def run_cycle(
             f"put: {put['appended']:,} messages appended, {put['already']:,} were there already, "
             f"{put['rejected']:,} rejected; the log ends at byte {put['next_offset']:,}"
         )
-    rounds = 0
-    while rounds < (MOST_ROUNDS if until_quiet else 1):
+    most = MOST_ROUNDS if until_quiet else 1
+    if every is None:
+        rounds = _rounds(run, counts, settle, most)
+        return {**counts, "rounds": rounds}
+    ticks = repeat(run, every, for_, lambda: _rounds(run, counts, settle, most))
+    return {**counts, "rounds": sum(ticks), "ticks": len(ticks)}
+
+
+def _rounds(
+    run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Callable[[], dict[str, Any]]]], most: int
+) -> int:
+    """Run rounds until one appends nothing, at most `most`; returns how many."""
+    for number in range(1, most + 1):
         appends = _appends(run.store.snapshot())
         _round(run, counts, settle)
-        rounds += 1
         if _appends(run.store.snapshot()) == appends:
-            break
-    return {**counts, "rounds": rounds}
+            return number
+    return most
 
 
 def _round(

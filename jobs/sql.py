@@ -5,9 +5,11 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
+from jobs.launch.options import ReplicaOption
 from jobs.launch.output import SqlOutput, show
 from jobs.launch.run import Run
 from jobs.launch.time_limit import time_limit
+from pipelines.reports.copies import copy_to_query
 from pipelines.store.past import epoch_ms
 from pipelines.store.store import Store
 from pipelines.views.read_only_sql import QuerySession, expect_query, spark_faults
@@ -33,11 +35,12 @@ def sql(
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0, help="Stop a query that takes longer.")
     ] = None,
+    replica: ReplicaOption = None,
     output: Annotated[SqlOutput, typer.Option(help="A table to read; lines for programs.")] = SqlOutput.table,
 ) -> dict[str, Any]:
     """Run one read-only SQL query over the store's tables and views."""
-    store = run.store
     expect_query(run.spark, statement)
+    store = copy_to_query(run.store, replica, run.say)
     if as_of is not None:
         store = Store(run.spark, store.uri, epoch_ms(run.spark, "--as-of", as_of))
     tables = store.snapshot()

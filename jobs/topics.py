@@ -57,6 +57,8 @@ GROUP_OPTIONS = (
     "orderly",
     "consume_timeout",
     "retry_policy",
+    "broker_id",
+    "which_broker_when_consume_slowly",
 )
 
 
@@ -95,6 +97,12 @@ def topics(
     retry_policy: Annotated[
         str | None, typer.Option(metavar="JSON", help="Of clients that pop; kept, without effect.")
     ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option(min=0, help="The copy it reads with consume --replica auto; 0: the master.")
+    ] = None,
+    which_broker_when_consume_slowly: Annotated[
+        int | None, typer.Option(min=0, help="The copy it reads instead when it lags far [1].")
+    ] = None,
     output: Annotated[Output, typer.Option(help="How a list is printed.")] = Output.table,
 ) -> dict[str, Any]:
     """Create, update, delete and list topics and consumer groups."""
@@ -114,6 +122,8 @@ def topics(
         consume_message_orderly=orderly,
         consume_timeout_minute=consume_timeout,
         group_retry_policy=retry_policy,
+        broker_id=broker_id,
+        which_broker_when_consume_slowly=which_broker_when_consume_slowly,
     )
     request = Request(action, name or "", topic_changes, attributes or (), group_changes)
     request.expect_valid()

@@ -22,11 +22,11 @@ SUBSCRIPTION_GROUPS = Table(
             "string",
             "RocketMQ's retry policy of clients that pop, JSON; kept, without effect",
         ),
-        ("broker_id", "long", "broker it reads from; kept, without effect"),
+        ("broker_id", "long", "copy it reads from with consume --replica auto; 0: the master"),
         (
             "which_broker_when_consume_slowly",
             "long",
-            "broker it is sent to when it lags; kept, without effect",
+            "copy it reads from instead when it lags far",
         ),
         (
             "notify_consumer_ids_changed_enable",

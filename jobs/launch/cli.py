@@ -37,6 +37,7 @@ JOBS = (
     "validate",
     "report",
     "doctor",
+    "shell",
 )
 
 

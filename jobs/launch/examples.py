@@ -26,6 +26,7 @@ EXAMPLES = {
     "validate": "validate --store demo/store --suite log --suite lineage",
     "report": "report --store demo/store --out report.html",
     "doctor": "doctor --store demo/store",
+    "shell": "shell --store demo/store",
 }
 
 

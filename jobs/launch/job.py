@@ -35,6 +35,7 @@ from jobs.launch.command_line import (
 from jobs.launch.examples import epilog
 from jobs.launch.failures import explain, first_line
 from jobs.launch.run import Run
+from jobs.launch.size_of_work import is_small
 from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS
 from pipelines.spark_internals.files import hadoop_path
@@ -81,6 +82,7 @@ def _command(
             store_uri=common["store"],
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
+            is_small=is_small(function.__name__, common["store"], options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 

@@ -25,6 +25,11 @@ from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 
+# Jobs that read a data source written in Python, or in which a user's function may.
+RUN_USERS_CODE = frozenset(
+    ("check_transactions", "consume", "import_store", "put_messages", "run_cycle", "validate")
+)
+
 
 @dataclass
 class Run:
@@ -34,6 +39,7 @@ class Run:
     store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
     fixed_now_ms     the job's clock where --now fixes it; None: the machine's
     quiet            whether to print only the result and errors
+    is_small         whether it has little to do, so that Java need not compile for speed
     run_id           unique for each run
     wrote            whether it has committed anything
     interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
@@ -45,6 +51,7 @@ class Run:
     store_uri: str
     fixed_now_ms: int | None = None
     quiet: bool = False
+    is_small: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
     interruptions: int = 0
@@ -62,7 +69,9 @@ class Run:
 
     @cached_property
     def spark(self) -> SparkSession:
-        spark = session(f"commitlake {self.job}", **self.session_settings)
+        spark = session(
+            f"commitlake {self.job}", self.is_small, self.job in RUN_USERS_CODE, **self.session_settings
+        )
         if threading.current_thread() is threading.main_thread():
             self._notice_control_c()
         return spark

@@ -4,6 +4,8 @@ import logging
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from pyspark.errors import PySparkRuntimeError
@@ -18,14 +20,19 @@ SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
 # The JVM's archive of Spark's classes, made by `make setup`: a session starts and warms up faster with it.
 CLASSES = PROJECT / ".setup" / "classes.jsa"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
+SHORT_RUN = "-XX:TieredStopAtLevel=1"
 WAREHOUSE = "spark.sql.warehouse.dir"
 
 
-def session(app_name: str, **more: str) -> SparkSession:
+def session(app_name: str, is_small: bool = False, runs_users_code: bool = True, **more: str) -> SparkSession:
     """The session a job runs in.
 
     Under spark-submit it exists already, with the settings given there. Otherwise it is made here from the file
     COMMITLAKE_SPARK_CONF names, else from spark-conf/local.conf; `more` is added on top.
+
+    is_small         whether so little is to be done that Java's second compiler would take longer than it saves
+    runs_users_code  whether something may read a data source written in Python
 
     Raises StoreError when Java is missing or the session cannot start.
     """
@@ -36,12 +43,15 @@ def session(app_name: str, **more: str) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started a JVM for us
         os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
         settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
+        if is_small:
+            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
         for name, value in settings.items():
             builder = builder.config(name, value)
     for name, value in more.items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        with _without_python_sources() if is_small and not runs_users_code else nullcontext():
+            spark = builder.getOrCreate()
     except PySparkRuntimeError as failure:
         raise StoreError(
             f"Spark did not start: {failure}. It needs Java 17 or newer: is JAVA_HOME set, does `java -version` answer?"
@@ -66,6 +76,23 @@ def session(app_name: str, **more: str) -> SparkSession:
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
     return spark
+
+
+@contextmanager
+def _without_python_sources() -> Iterator[None]:
+    """A context in which a JVM starts that does not look for data sources written in Python.
+
+    At the first read of a table Spark 4.1.4 starts a Python process to find packages named pyspark_…, unless the driver's
+    Python is no command that exists: two thirds of a second.
+    """
+    before = os.environ.get(DRIVER_PYTHON)
+    os.environ[DRIVER_PYTHON] = "no-python-data-sources"
+    try:
+        yield
+    finally:
+        os.environ.pop(DRIVER_PYTHON)
+        if before is not None:
+            os.environ[DRIVER_PYTHON] = before
 
 
 def read_settings(path: Path) -> dict[str, str]:

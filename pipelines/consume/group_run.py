@@ -15,15 +15,17 @@ from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.rocketmq.names import retry_topic
+from pipelines.store.store import Store
 from pipelines.store.work import Work
 
 
 def read_as_group(
-    run: Work, options: Options, put_traces: Callable[[DataFrame, str], None]
+    run: Work, options: Options, put_traces: Callable[[DataFrame, str], None], source: Store
 ) -> tuple[Counts, int]:
     """Hand over what a group's queues hold now; returns the counts and how many queues were left to other runs.
 
     put_traces  puts trace messages once under a batch id
+    source      the copy of the store that messages are read from
 
     Raises BadInput for options that contradict each other or the store.
     """
@@ -32,7 +34,7 @@ def read_as_group(
     options = options.of_group(joined.group)
     listener = _listener(run, options)
     counts = Counts()
-    readers = _readers(run, options, joined, listener, counts, put_traces)
+    readers = _readers(run, options, joined, listener, counts, put_traces, source)
     for reader in readers:
         reader.stand(
             run.store.snapshot()
@@ -72,6 +74,7 @@ def _readers(
     listener: Listener,
     counts: Counts,
     put_traces: Callable[[DataFrame, str], None],
+    source: Store,
 ) -> list[Reader]:
     """One reader for each subscription and client that reads."""
     began = time.monotonic()
@@ -91,6 +94,7 @@ def _readers(
                 counts,
                 began,
                 put_traces,
+                source,
             )
             for client_id, queues in shares(run, options, subscription.topic)
         ]

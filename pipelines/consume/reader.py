@@ -45,11 +45,12 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
-from pipelines.errors import in_words
+from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.offset_by_time import offset_by_time
+from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics
 from pipelines.spark_internals.arrow import unweighed
@@ -59,6 +60,7 @@ from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
 from pipelines.store.holes import lost_in_queue
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
 from schemas import CONSUMER_OFFSETS
@@ -110,6 +112,7 @@ class Standing:
     """How far a client has read its queues, and how far it can read them now.
 
     at         the snapshot that this was read from
+    source     a snapshot of the copy that messages are read from, as old or newer
     positions  the next offset to read of each queue
     ends       the offset after the last that can be read now; the position, where an orderly queue waits at a message
     known      the recorded offsets, of queues that have one
@@ -117,6 +120,7 @@ class Standing:
     """
 
     at: Snapshot
+    source: Snapshot
     positions: dict[Queue, int]
     ends: dict[Queue, int]
     known: Mapping[Queue, Offset]
@@ -139,6 +143,7 @@ class Reader:
     client_id   of the offsets: '' for those of the whole group
     began       when the run began, by time.monotonic()
     put_traces  puts trace messages once under a batch id
+    source      the copy of the store that messages are read from; the run's store has the offsets
     held        the locks of the run; None where no locks are needed
     begun       offsets to record with the next commit: of queues without one, set back, or expired
     recorded    the recorded offset of each queue as this run knows it; of a queue without one, where the run begins it
@@ -156,6 +161,7 @@ class Reader:
     counts: Counts
     began: float
     put_traces: Callable[[DataFrame, str], None]
+    source: Store
     held: HeldQueues | None = None
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
     recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
@@ -170,12 +176,34 @@ class Reader:
             offset = None if self.options.read_from == ReadFrom.memory else known.get(queue)
             start = self._first(at, queue, bounds) if offset is None else self._at_most_end(at, queue, offset)
             positions[queue] = max(start, each.min_offset)
+        source = at
+        if self.source.uri != at.store.uri:
+            source = self.source.snapshot()
+            ends = self._ends_at(source, positions, bounds)
         in_flight = read_in_flight(at, self.options.group) if self.options.orderly else {}
         for queue, (_, _, due_ms) in in_flight.items():
             # A due time further ahead was written by a wrong clock, and no queue waits for it.
             if queue in positions and 0 < due_ms - self.run.now_ms <= SUSPEND_MS + CLOCKS_APART_MS:
                 ends[queue] = positions[queue]  # the message it waits at is not due yet
-        return Standing(at, positions, ends, known, in_flight)
+        return Standing(at, source, positions, ends, known, in_flight)
+
+    def _ends_at(
+        self, source: Snapshot, positions: Mapping[Queue, int], bounds: Mapping[Queue, Bounds]
+    ) -> dict[Queue, int]:
+        """Where queues end in another copy, at most where they end in the store itself.
+
+        Raises BadInput where the copy lacks messages that are to be read: it began its log later.
+        """
+        ends = {}
+        for queue, there in read_queues(source, self.queues).items():
+            ends[queue] = min(there.max_offset, bounds[queue].max_offset)
+            if positions[queue] < min(there.min_offset, bounds[queue].max_offset):
+                topic, queue_id = queue
+                raise BadInput(
+                    f"the copy at {source.store.uri} begins queue {queue_id} of {topic} at {there.min_offset}, and group "
+                    f"{self.options.group} reads on at {positions[queue]}: read from the master (--replica master)"
+                )
+        return ends
 
     def read(self, held: HeldQueues | None = None) -> None:
         """Hand over what the queues hold now, send back what failed, and record how far the queues have been read.
@@ -273,12 +301,12 @@ class Reader:
             if not parts:
                 return
             began = time.monotonic()
-            page = read_page(here.at, parts, self.options.group, self.selection)
+            page = read_page(here.source, parts, self.options.group, self.selection)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
                 self.counts.bytes += size_bytes
                 if cut != parts:
-                    page = read_page(here.at, cut, self.options.group, self.selection)
+                    page = read_page(here.source, cut, self.options.group, self.selection)
             reached, stopped = self._hand_over(self._filtered(page), here.in_flight)
             for queue in stopped:
                 ends[queue] = reached[queue]

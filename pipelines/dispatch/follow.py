@@ -22,6 +22,7 @@ from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan, Planned, Write
 from pipelines.store.progress import Followed, followed_by, greatest_append, progress_write
+from pipelines.store.replicas import confirm_offset
 from pipelines.store.snapshot import Snapshot
 from schemas import (
     CLAIMS,
@@ -52,18 +53,19 @@ class NewRows:
 def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     """The plan that brings every derived table up to the log, or, with `rebuild`, rebuilds it from the whole log.
 
-    The result's `dispatched_to` is the log's end, bytes.
+    The result's `dispatched_to` is where the log ends, bytes, as of the last append that is followed.
     """
     # Pinned before the log: a follower may be older than the log, never newer, and a rebuild loses to another writer in
     # between instead of replacing more rows by fewer.
     for table in (PROGRESS, *DERIVED, QUEUE_BOUNDS):
         at.version(table)
     followed = {table.name: followed_by(at, table) for table in DERIVED}
-    last_append = at.number(COMMITLOG)
+    reached = confirmed(at)
+    last_append = reached.append_seq
     if rebuild:
         writes = [
             at.replace(table, rows if count else rows.limit(0), planned=_planned(table, count))
-            for table, rows, count in derived_rows(at, DERIVED, at.read(COMMITLOG))
+            for table, rows, count in derived_rows(at, DERIVED, _log_rows(at, last_append))
         ]
         lagging: Sequence[Table] = DERIVED
     else:
@@ -73,12 +75,45 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
             if followed[table.name].append_seq < last_append or _has_more(at, table, followed[table.name])
         ]
         at.preload(*lagging[:1])  # commit preloads the others
-        writes = _new_rows_of(at, lagging, followed)
-    result = {"dispatched_to": read_head(at).next_offset}
+        writes = _new_rows_of(at, lagging, followed, last_append)
+    result = {"dispatched_to": reached.log_end}
     if not lagging:
         return Plan((), result)
     progress = progress_write(at, {table.name: last_append for table in lagging}, writes)
     return Plan((*writes, progress), result, side_by_side=len(writes))
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The last append that consumers may see, and where the log ends as of it, bytes."""
+
+    append_seq: int
+    log_end: int
+
+
+def confirmed(at: Snapshot) -> Confirmed:
+    """Up to where derived tables follow the log: whole appends below the confirm offset.
+
+    So what consumers cannot see yet is in none of them (docs/rocketmq/consume-filter-ha.md 5.5).
+    """
+    last_append, log_end = at.number(COMMITLOG), read_head(at).next_offset
+    confirm = confirm_offset(at, log_end)
+    if confirm >= log_end:
+        return Confirmed(last_append, log_end)
+    first_segment = confirm - confirm % at.store.settings.segment_bytes
+    log = at.read(COMMITLOG)
+    beyond = log.where((F.col("segment") >= first_segment) & (F.col("physical_offset") >= confirm))
+    first_append = beyond.agg(F.min("append_seq")).collect()[0][0]
+    if first_append is None:  # a blank at the end of a segment
+        return Confirmed(last_append, log_end)
+    rest = log.where(F.col("append_seq") >= first_append).agg(F.min("physical_offset")).collect()[0][0]
+    return Confirmed(first_append - 1, rest)
+
+
+def _log_rows(at: Snapshot, last_append: int) -> DataFrame:
+    """The log's rows of the appends up to one."""
+    log = at.read(COMMITLOG)
+    return log if last_append >= at.number(COMMITLOG) else log.where(F.col("append_seq") <= last_append)
 
 
 def survey(log: DataFrame) -> NewRows:
@@ -97,13 +132,15 @@ def _has_more(at: Snapshot, table: Table, followed: Followed) -> bool:
     return not followed.is_exact and greatest_append(at, table) > followed.append_seq
 
 
-def _new_rows_of(at: Snapshot, lagging: Sequence[Table], followed: Mapping[str, Followed]) -> list[Write]:
+def _new_rows_of(
+    at: Snapshot, lagging: Sequence[Table], followed: Mapping[str, Followed], last_append: int
+) -> list[Write]:
     """Writes of new rows, which replace rows that do not count; a table with neither gets none."""
     writes: list[Write] = []
     # All tables follow one range of appends, unless one was made again.
     for after_append in sorted({followed[table.name].append_seq for table in lagging}):
         tables = [table for table in lagging if followed[table.name].append_seq == after_append]
-        log = at.read(COMMITLOG).where(F.col("append_seq") > after_append)
+        log = _log_rows(at, last_append).where(F.col("append_seq") > after_append)
         for table, rows, count in derived_rows(at, tables, log):
             if _has_more(at, table, followed[table.name]):
                 new, planned = rows if count else rows.limit(0), _planned(table, count)

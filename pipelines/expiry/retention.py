@@ -12,8 +12,10 @@ from pyspark.sql import functions as F
 from pipelines.rocketmq.settings import Settings
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.progress import covered
+from pipelines.store.replicas import read_slaves
+from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, DERIVED, REPLICAS
+from schemas import COMMITLOG, DERIVED
 
 HOUR_MS = 3_600_000
 
@@ -72,7 +74,8 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     """
     *older, last = segments_of(at) or [Segment(0, 0, 0)]
     followed = min(covered(at, table) for table in DERIVED)
-    acked = min((row.acked_offset for row in at.rows(REPLICAS)), default=None)
+    slaves = {} if is_slave(at) else read_slaves(at)
+    acked = min((each.acked_offset for each in slaves.values()), default=None)
     chosen: list[Segment] = []
     for segment, following in zip(older, [*older, last][1:], strict=True):
         if segment.stored_ms > now_ms - retention_hours * HOUR_MS:
@@ -81,7 +84,10 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
         if segment.last_append > followed:
             kept_by = "dispatch has not followed it to its end: run `commitlake dispatch`"
         elif acked is not None and following.start > acked:
-            kept_by = f"a replica has the log only up to byte {acked} (table replicas)"
+            kept_by = (
+                f"a slave has the log only up to byte {acked} (table replicas); if it is gone for good, --forget-replica ID "
+                "says so"
+            )
         if kept_by is not None:
             return Expiring(tuple(chosen), segment.start, f"segment {segment.start} stays: {kept_by}")
         chosen.append(segment)

@@ -22,11 +22,13 @@ from pipelines.produce.put import Found, Put, QueuesChanged, find
 from pipelines.produce.put_topics import PutTopics
 from pipelines.produce.quarantine import first_bad_rows, plan_quarantine
 from pipelines.produce.send_hooks import tell_after, tell_before
+from pipelines.produce.send_status import await_replicas
 from pipelines.retry.send_back import plan_group
 from pipelines.rocketmq.compression import Codec
 from pipelines.store.groups import read_groups
 from pipelines.store.head import read_head
 from pipelines.store.permissions import expect_store_writable
+from pipelines.store.replicas import expect_enough_copies
 from pipelines.store.role import expect_master
 from pipelines.store.topics import plan_make_topics, read_topics
 from pipelines.store.work import Work
@@ -42,6 +44,7 @@ class PutOptions:
     selector       round_robin, hash, random, or MODULE:NAME
     compress_over  compress bodies of at least this many bytes; None: never
     hook           an object with send_message_before and send_message_after
+    wait_for_replicas_ms  how long to wait until slaves have the messages; None: not at all
     """
 
     path: str
@@ -53,6 +56,7 @@ class PutOptions:
     compression: Codec = Codec.zlib
     split_batches: bool = False
     hook: Any = None
+    wait_for_replicas_ms: int | None = None
 
     @property
     def selects(self) -> bool:
@@ -70,6 +74,7 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
     at = store.snapshot()
     expect_master(at)
     expect_store_writable(store.settings)
+    expect_enough_copies(at)
     at.preload(COMMITLOG)
     source = freeze(work.spark, options.path, options.format)
     batch_id = options.batch_id or source.digest
@@ -102,14 +107,17 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
         if counted.bad_rows and options.on_bad == "reject":
             raise BadInput(_refusal(counted))
         put = Put(counted, batch_id, is_own_id=options.batch_id is not None)
-        return _put_counted(work, put, topics, before.result(), options.hook)
+        return _put_counted(work, put, topics, before.result(), options)
 
 
-def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: Any) -> dict[str, Any]:
+def _put_counted(
+    work: Work, put: Put, topics: PutTopics, found: Found, options: PutOptions
+) -> dict[str, Any]:
     """The counts, after appending the rows that the log does not hold.
 
     found  what the log held of the batch when counting began
     """
+    hook = options.hook
     counted = put.counted
     with _as_counted():
         found = put.known(work.store.snapshot(), found)
@@ -134,7 +142,7 @@ def _put_counted(work: Work, put: Put, topics: PutTopics, found: Found, hook: An
         "already": counted.good_rows - counts["appended"],
         "rejected": counted.bad_rows,
         **counts,
-        "send_status": "SEND_OK",
+        "send_status": str(await_replicas(work, counts["next_offset"], options.wait_for_replicas_ms)),
         "batch_id": put.batch_id,
     }
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
+from pipelines.replicate.acks import plan_ack, plan_set, replica_id_of
 from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
-from pipelines.replicate.replicas import plan_ack, replica_id_of
 from pipelines.replicate.truncate import finish_truncation, truncate
 from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
@@ -95,6 +95,7 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
         now_ms=run.now_ms,
     )
     commit(master.store, ack)
+    run.commit(partial(plan_set, master=master.store.snapshot(), now_ms=run.now_ms))
     return {
         "copied": result["copied"],
         "max_offset": result["reached"],

@@ -4,8 +4,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.replicate.epochs import Epochs, consistent_point, read_epochs
 from pipelines.replicate.master import Master
+from pipelines.store.epochs import Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.role import SLAVE, settings_now, without_role

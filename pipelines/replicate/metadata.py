@@ -13,8 +13,8 @@ from typing import Any
 from pyspark.sql import Row
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.replicate.epochs import epochs_begun, read_epochs
 from pipelines.replicate.master import Master
+from pipelines.store.epochs import epochs_begun, read_epochs
 from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -23,7 +23,6 @@ from schemas import (
     EPOCHS,
     FILTER_CLASSES,
     FLOORS,
-    REPLICAS,
     SUBSCRIPTION_GROUPS,
     SUBSCRIPTIONS,
     TOPICS,
@@ -36,13 +35,11 @@ LIKE_THE_MASTER = (TOPICS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, FILTER_CLASSES, F
 def plan_metadata(at: Snapshot, master: Master) -> Plan:
     """The plan that makes topics, groups, subscriptions and floors the master's; empty where they are.
 
-    Replicas of an earlier time as a master are forgotten: they follow another store now, and no segment waits for them.
     The master's snapshot reads them after its log, so that all copied messages lie in topics that are known.
     """
     writes: list[Write] = []
     for table in LIKE_THE_MASTER:
         writes += write_if_changed(at, table, _by_key(at, table), _by_key(master.at, table))
-    writes += write_if_changed(at, REPLICAS, _by_key(at, REPLICAS), {})
     return Plan(tuple(writes), follows_master=master.uri)
 
 

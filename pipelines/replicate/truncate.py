@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.replicate.epochs import epochs_before, read_epochs
 from pipelines.replicate.join import last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
+from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import covered, plan_void

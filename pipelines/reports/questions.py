@@ -12,6 +12,7 @@ from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
 from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key
 from pipelines.reports.consumers import consumer_status
+from pipelines.reports.copies import election
 from pipelines.reports.lineage import copies_of
 from pipelines.reports.lookup import (
     message_at,
@@ -43,9 +44,11 @@ class Kind(StrEnum):
     consumer_progress = "consumer-progress"
     consumer_status = "consumer-status"
     trace = "trace"
+    election = "election"
 
 
-ABOUT_QUEUES = (Kind.topic_status, Kind.consumer_progress, Kind.consumer_status)
+# Kinds whose rows are not messages.
+NOT_MESSAGES = (Kind.topic_status, Kind.consumer_progress, Kind.consumer_status, Kind.election)
 
 
 class BoundaryOption(StrEnum):
@@ -197,4 +200,5 @@ _QUESTIONS: dict[Kind, tuple[Callable[[Snapshot, Question], Answer], tuple[str, 
     Kind.consumer_progress: (_consumer_progress, ("topic", "group", "as_of")),
     Kind.consumer_status: (_consumer_status, ("topic", "group")),
     Kind.trace: (_trace, ("key", "topic")),
+    Kind.election: (lambda at, _: election(at), ()),
 }

@@ -34,13 +34,11 @@ class Setting:
     """A setting whose value is checked: what it does, its default, and how its text becomes a value.
 
     parse  raises ValueError with what was expected
-    acts   whether a job reads it; if not, it is kept and listed as without effect, like names that are not checked
     """
 
     default: Any
     meaning: str
     parse: Callable[[str], Any]
-    acts: bool = True
 
 
 def whole_number(at_least: int, at_most: int = INT_MAX) -> Callable[[str], int]:
@@ -214,8 +212,25 @@ SETTINGS: Mapping[str, Setting] = {
     "listenPort": Setting(10_911, "port of storeHost", whole_number(0, 65_535)),
     "storeHost": Setting("127.0.0.1:10911", "address in each record; else brokerIP1:listenPort", host),
     "enablePropertyFilter": Setting(True, "whether SQL92 subscriptions are allowed", true_or_false),
-    "slaveReadEnable": Setting(False, "whether consumers may read from a replica", true_or_false, acts=False),
-    "inSyncReplicas": Setting(1, "copies, this one included, a put waits for", whole_number(1), acts=False),
+    "slaveReadEnable": Setting(False, "whether consumers may read from a slave", true_or_false),
+    "accessMessageInMemoryMaxRatio": Setting(
+        40, "percent of the memory that a lag must exceed to be read from a slave", whole_number(0, 100)
+    ),
+    "inSyncReplicas": Setting(
+        1, "copies, this one included, that a SYNC_MASTER's put waits for", whole_number(1)
+    ),
+    "minInSyncReplicas": Setting(
+        1, "copies in sync, this one included, without which a SYNC_MASTER takes no put", whole_number(1)
+    ),
+    "allAckInSyncStateSet": Setting(
+        False, "whether consumers see only what all copies in sync have", true_or_false
+    ),
+    "enableElectUncleanMaster": Setting(
+        False, "whether a slave that is not in sync may be elected", true_or_false
+    ),
+    "brokerElectionPriority": Setting(
+        INT_MAX, "of slaves that have the same, the one with the lower number is elected", whole_number(0)
+    ),
     "clockAheadMaxSec": Setting(
         86_400, "how far --now of a put may be ahead of the log's last message; 0: no limit", whole_number(0)
     ),
@@ -231,7 +246,6 @@ OF_AN_IMPORT = (
     "checkCRCOnRecover", "forceVerifyPropCRC", "messageIndexEnable", "messageIndexSafe", "storePathCommitLog",
     "storePathRootDir",
 )  # fmt: skip
-ACTING = frozenset(name for name, setting in SETTINGS.items() if setting.acts)
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
 
@@ -297,11 +311,11 @@ class Settings:
 
     @property
     def _not_acting(self) -> list[str]:
-        return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in ACTING)
+        return sorted(name for name in self.given if OLD_SPELLINGS.get(name, name) not in SETTINGS)
 
     def differences(self, requested: "Settings") -> list[str]:
         """Where `requested` has another value, in words; a default that was given explicitly does not differ."""
-        acting = [(name, self[name], requested[name]) for name in sorted(ACTING)]
+        acting = [(name, self[name], requested[name]) for name in sorted(SETTINGS)]
         kept = sorted(set(self._not_acting) | set(requested._not_acting))
         others = [(name, self.given.get(name, "not set"), requested.given.get(name, "none")) for name in kept]
         return [

@@ -29,8 +29,6 @@ from schemas import SUBSCRIPTION_GROUPS
 # Columns that are kept for whoever moves back to a broker: no job reads them.
 NOT_READ = (
     "group_retry_policy",
-    "broker_id",
-    "which_broker_when_consume_slowly",
     "notify_consumer_ids_changed_enable",
     "group_sys_flag",
 )

@@ -61,12 +61,23 @@ FROM (
 """,
 )
 
-MESSAGE_LINEAGE = View(
-    "message_lineage",
-    "Every row with the first row of its chain: all copies of a message share an origin_offset.",
-    """
+# What a broker's own copies tell of the message they are copies of: its unique key, which all have; the half of a commit
+# (docs/rocketmq/delay-retry-transaction.md 5.4); the message that was sent back first (4.2).
+_OF_THE_HALF = "IF(sys_flag & 12 = 8, prepared_transaction_offset, NULL)"
+_OF_THE_FIRST = """
+    IF(properties['ORIGIN_MESSAGE_ID'] RLIKE '^([0-9A-Fa-f]{{32}}|[0-9A-Fa-f]{{56}})$',
+       CAST(conv(right(properties['ORIGIN_MESSAGE_ID'], 16), 16, 10) AS BIGINT), NULL)
+""".strip()
+_INFERRED = f"""least(
+        min(physical_offset) OVER (PARTITION BY coalesce(unique_key, CAST(physical_offset AS STRING))),
+        IF({_OF_THE_HALF} < physical_offset, {_OF_THE_HALF}, NULL),
+        IF({_OF_THE_FIRST} < physical_offset, {_OF_THE_FIRST}, NULL))"""
+
+
+def _lineage(origin: str, is_inferred: str, condition: str) -> str:
+    return f"""
 SELECT
-    coalesce(origin_offset, physical_offset) AS origin_offset,
+    {origin} AS origin_offset,
     physical_offset,
     source_offset,
     purpose,
@@ -75,12 +86,27 @@ SELECT
     queue_id,
     queue_offset,
     store_time,
-    """
-    + timestamp_sql("due_ms")
-    + """ AS due_time,
+    {timestamp_sql("due_ms")} AS due_time,
     reconsume_times,
     message_id,
-    unique_key
-FROM {messages} AS copies
+    unique_key,
+    {is_inferred} AS inferred
+FROM {{messages}} AS copies
+WHERE {condition}
+""".strip()
+
+
+# Imported rows are apart: only they pay for the search, and statistics of files show where there are none.
+_IS_IMPORTED = "append_id LIKE 'import:%'"
+
+MESSAGE_LINEAGE = View(
+    "message_lineage",
+    "Every row with the first row of its chain: all copies of a message share an origin_offset. That of an imported row is "
+    "inferred from what a broker's copies have in common.",
+    f"""
+{_lineage("coalesce(origin_offset, physical_offset)", "false", f"NOT {_IS_IMPORTED}")}
+UNION ALL
+SELECT origin_offset, * EXCEPT (origin_offset, inferred), origin_offset <> physical_offset AS inferred
+FROM ({_lineage(_INFERRED, "true", _IS_IMPORTED)}) AS imported
 """,
 )

@@ -110,6 +110,7 @@ def test_all_dags_load_without_spark(found: dict[str, Any]) -> None:
         "transactions": ("*/5 * * * *", []),
         "consume": ("NullTimetable", []),
         "replicate": ("* * * * *", []),
+        "tick": ("*/10 * * * *", []),
         "maintain": ("0 4 * * *", []),
         "quality": ("0 5 * * *", []),
         "my_group": ("AssetOrTimeSchedule", ["commitlake-queues"]),
@@ -145,6 +146,7 @@ def test_the_dags_are_joined_by_what_their_jobs_have_written(found: dict[str, An
         ("transactions", "end_transactions"): grew,
         ("transactions", "check_transactions"): grew,
         ("consume", "consume"): grew,
+        ("tick", "run_cycle"): ["commitlake-queues-grew"],
         ("maintain", "maintain"): grew,
         ("my_group", "consume"): grew,
     }

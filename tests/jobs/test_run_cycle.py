@@ -1,5 +1,8 @@
 """`commitlake run_cycle`: rounds by a clock that goes on, and what it refuses before it writes."""
 
+import os
+import signal
+import threading
 from collections.abc import Callable
 from itertools import chain, repeat
 from pathlib import Path
@@ -86,3 +89,41 @@ def test_transactions_are_ended_as_their_producers_say_and_else_as_the_checker_o
     assert [row.topic for row in store.by_key("open")] == [HALF, HALF, HALF, "T"]
     assert store.store.half_messages.isEmpty()
     store.expect_promises()
+
+
+def test_a_session_runs_many_rounds(life: Callable[..., Life]) -> None:
+    store = life(messageDelayLevel="1s")
+    source = store.input({"topic": "T", "body": "b", "delay_level": 1})
+    run = store.commitlake(
+        "run_cycle", "--store", store.store.uri, "--input", source, "--every", 0.5, "--for", 8, "--quiet"
+    )
+    assert run.exit_status == 0, run.stderr
+    assert run.result["ticks"] > 1
+    assert (run.result["put_messages"]["appended"], run.result["deliver"]["delivered"]) == (1, 1)
+    assert [row.topic for row in store.rows()] == [SCHEDULE, "T"]
+    alone = store.run("run_cycle", B, "--for", 8)
+    assert (alone.exit_status, "needs --every SECONDS" in alone.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_session_of_rounds_ends_when_it_is_told_to(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+) -> None:
+    store = life()
+    calls = []
+
+    def a_round(run: Run, *_: object) -> int:
+        calls.append(run)
+        if sent == signal.SIGTERM:  # which the step at hand survives
+            os.kill(os.getpid(), sent)
+        else:
+            threading.Timer(0.3, os.kill, (os.getpid(), sent)).start()
+        return 1
+
+    monkeypatch.setattr("jobs.run_cycle._rounds", a_round)
+    before = signal.getsignal(signal.SIGTERM)
+    run = store.commitlake("run_cycle", "--store", store.store.uri, "--every", 600)
+    assert run.exit_status == 0, run.stderr
+    assert (run.result["ticks"], len(calls)) == (1, 1)
+    assert "after 1 ticks" in run.stderr
+    assert signal.getsignal(signal.SIGTERM) is before

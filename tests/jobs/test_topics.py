@@ -80,7 +80,7 @@ def test_a_list_for_programs_and_one_for_people(topics):
 TOPIC_OPTIONS = "--queues, --read-queues, --write-queues, --perm, --order, --filter-type, --attributes"
 GROUP_OPTIONS = (
     "--retry-queues, --retry-max-times, --consume-enable, --broadcast-enable, --from-min-enable, --orderly, "
-    "--consume-timeout, --retry-policy"
+    "--consume-timeout, --retry-policy, --broker-id, --which-broker-when-consume-slowly"
 )
 
 

@@ -68,11 +68,7 @@ def test_a_name_that_has_no_effect_here_is_kept_and_listed():
     assert settings.given["flushDiskType"] == "SYNC_FLUSH"
 
 
-def test_a_setting_that_no_code_reads_is_listed_too():
-    given = {"slaveReadEnable": "true", "inSyncReplicas": "2"}
-    assert Settings.of(
-        {**given, "maxIndexNum": "7", "transactionCheckInterval": "2"}
-    ).without_effect == sorted(given)
+def test_each_setting_is_read_by_some_code():
     code = "".join(
         file.read_text()
         for folder in ("pipelines", "jobs")
@@ -80,8 +76,8 @@ def test_a_setting_that_no_code_reads_is_listed_too():
         if file.name not in ("settings.py", "setting_names.py")
     )
     settings = (PROJECT / "pipelines" / "rocketmq" / "settings.py").read_text().partition("KNOWN_NAMES = ")[2]
-    for name, setting in SETTINGS.items():
-        assert setting.acts == (f'["{name}"]' in code or f'"{name}"' in settings), name
+    for name in SETTINGS:
+        assert f'["{name}"]' in code or f'"{name}"' in settings, name
 
 
 def test_passwords_are_not_kept():

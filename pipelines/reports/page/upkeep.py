@@ -189,7 +189,7 @@ def settings(found: Mapping[str, Found], now_ms: int) -> Section:
     rows: list[dict[str, Any]] = [
         {"name": name, "value": str(given[name]), "default": str(setting.default), "meaning": setting.meaning}
         for name, setting in SETTINGS.items()
-        if setting.acts and given[name] != setting.default
+        if given[name] != setting.default
     ]
     rows += [
         {"name": name, "value": given.given[name], "default": "", "meaning": "kept, but without effect here"}

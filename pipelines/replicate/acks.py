@@ -1,11 +1,17 @@
-"""The table `replicas` of a master: who follows it and how far each has come (docs/rocketmq/consume-filter-ha.md 6, R2)."""
+"""What a slave reports to its master, and what it keeps of the set (docs/rocketmq/consume-filter-ha.md 6, R2).
+
+Both are rows of the table `replicas`, the one in the master, the other in the slave.
+"""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import Any
 
 from pipelines.errors import BadInput
 from pipelines.replicate.master import is_same_directory
-from pipelines.store.plan import Plan
+from pipelines.store.head import read_head
+from pipelines.store.plan import Plan, Write
+from pipelines.store.replicas import MASTERS_ID, Replica, confirm_offset, is_in_sync, read_replicas
 from pipelines.store.role import SLAVE, settings_now
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -14,32 +20,6 @@ from schemas import REPLICAS
 
 # A slave that has nothing new reports so often, milliseconds, as RocketMQ's slaves send heartbeats.
 HEARTBEAT_MS = 60_000
-
-
-@dataclass(frozen=True)
-class Replica:
-    """A slave as its master knows it.
-
-    acked_offset  up to where it has the log, bytes
-    in_sync       whether it lacked no more than haMaxGapNotInSync when it last reported
-    """
-
-    replica_id: str
-    uri: str
-    role: str
-    acked_offset: int
-    in_sync: bool
-    updated_timestamp: int
-
-
-def read_replicas(at: Snapshot) -> Mapping[str, Replica]:
-    """The replicas that have reported to a master, by id."""
-    return {row.replica_id: Replica(**row.asDict()) for row in at.rows(REPLICAS)}
-
-
-def is_in_sync(at: Snapshot, acked_offset: int, log_end: int) -> bool:
-    """Whether a replica that has the log up to `acked_offset` counts as a copy of it (5.4, R7)."""
-    return bool(log_end - acked_offset <= settings_now(at)["haMaxGapNotInSync"])
 
 
 def replica_id_of(at: Snapshot, slave: Store, given: str | None, broker_id: int) -> str:
@@ -55,7 +35,7 @@ def replica_id_of(at: Snapshot, slave: Store, given: str | None, broker_id: int)
     if replica_id is None:
         return str(next(number for number in range(1, len(known) + 2) if str(number) not in known))
     other = known.get(replica_id)
-    if replica_id == "0" or not replica_id.strip():
+    if replica_id == MASTERS_ID or not replica_id.strip():
         raise BadInput(
             f"--replica-id is {replica_id!r}; 0 is the master's. Choose a number from 1, or a name"
         )
@@ -74,10 +54,35 @@ def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end
     known = read_replicas(at)
     in_sync = is_in_sync(at, acked_offset, log_end)
     now = Replica(replica_id, uri, SLAVE, acked_offset, in_sync, now_ms)
-    before = known.get(replica_id)
-    if before is not None:
-        is_news = asdict(before) | {"updated_timestamp": now_ms} != asdict(now)
-        if not is_news and now_ms - before.updated_timestamp < HEARTBEAT_MS:
-            return Plan()
     others = {name: each for name, each in known.items() if each.uri != uri}
-    return Plan(write_if_changed(at, REPLICAS, known, {**others, replica_id: now}))
+    return Plan(_write_news(at, known, {**others, replica_id: now}))
+
+
+def plan_set(at: Snapshot, master: Snapshot, now_ms: int) -> Plan:
+    """The plan by which a slave keeps its master's replicas, and up to where consumers may read there.
+
+    master  a snapshot of the master after this slave has reported
+    """
+    confirmed = confirm_offset(master, read_head(master).next_offset)
+    role = str(settings_now(master)["brokerRole"])
+    itself = Replica(MASTERS_ID, master.store.uri, role, confirmed, True, now_ms)
+    writes = _write_news(at, read_replicas(at), {**read_replicas(master), MASTERS_ID: itself})
+    return Plan(writes, follows_master=master.store.uri)
+
+
+def _write_news(
+    at: Snapshot, before: Mapping[str, Replica], after: Mapping[str, Replica]
+) -> tuple[Write, ...]:
+    """The write of what has changed; none for the same as less than HEARTBEAT_MS ago."""
+
+    def said(replicas: Mapping[str, Replica]) -> list[dict[str, Any]]:
+        return [asdict(replicas[name]) | {"updated_timestamp": 0} for name in sorted(replicas)]
+
+    is_recent = all(
+        after[name].updated_timestamp - each.updated_timestamp < HEARTBEAT_MS
+        for name, each in before.items()
+        if name in after
+    )
+    if is_recent and said(before) == said(after):
+        return ()
+    return write_if_changed(at, REPLICAS, before, after)

@@ -1,0 +1,76 @@
+"""Whether a command's work is small, judged before Java starts: then Java compiles fast instead of for speed.
+
+Java's second compiler takes longer than most commands run. What works on many rows needs it, so it is left out only where
+files on this machine say that there are few. Nothing is known of a store or an input elsewhere.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any
+
+from pipelines.store.lock import local_path
+
+# Bytes of messages on which both compilers take about as long.
+SMALL_BYTES = 16 * 1024 * 1024
+# Jobs that read a few files of a store, however many it has.
+READ_LITTLE = frozenset(
+    ("create_store", "doctor", "promote", "query", "register", "reset_offsets", "subscribe", "topics")
+)
+# Jobs whose work is what waits, what their input has, and what the log has beyond what was dispatched.
+FOLLOW_THE_LOG = frozenset(
+    ("check_transactions", "deliver", "dispatch", "end_transactions", "put_messages", "run_cycle")
+)
+
+# As against MODULE:NAME, and words of a query.
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/\S*\Z")
+
+
+def is_small(job: str, store_uri: str, options: Mapping[str, Any]) -> bool:
+    """Whether a job has little to do, by the files of its store, and of its other options, on this machine.
+
+    options  the job's own; a file or directory of this machine counts, whichever option names it
+    """
+    if options.get("every") is not None:
+        return False  # a session of many rounds
+    named = [str(value) for value in options.values() if isinstance(value, str | Path)]
+    places = [local_path(value) if _URI.match(value) else value for value in (store_uri, *named)]
+    if any(place is None for place in places):
+        return False
+    store, *inputs = (Path(place) for place in places if place is not None)
+    sizes = [_bytes_in(path) for path in inputs]
+    if job in FOLLOW_THE_LOG and not options.get("rebuild"):
+        dispatched = _modified(store / "progress" / "_delta_log")
+        sizes += [_bytes_in(store / "parked"), _bytes_in(store / "commitlog", newer_than=dispatched)]
+    elif job not in READ_LITTLE:
+        sizes.append(_bytes_in(store))
+    return all(total <= SMALL_BYTES for total in accumulate(chain.from_iterable(sizes)))
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _bytes_in(path: Path, newer_than: float = 0.0) -> Iterator[int]:
+    """The bytes of each file in a directory, or of the file; none where there is nothing.
+
+    newer_than  folders to which nothing was added since are left out
+    """
+    try:
+        if path.is_file():
+            yield path.stat().st_size
+            return
+        with os.scandir(path) as entries:
+            found = list(entries)
+        if _modified(path) > newer_than:
+            yield from (entry.stat().st_size for entry in found if entry.is_file())
+        folders = [Path(entry.path) for entry in found if entry.is_dir() and not entry.name.startswith("_")]
+    except (OSError, ValueError):
+        return
+    for folder in folders:
+        yield from _bytes_in(folder, newer_than)

@@ -1,0 +1,179 @@
+"""The copies of a store, opened: which one to read from, which one would be elected.
+
+Rules: docs/rocketmq/consume-filter-ha.md 5.5 (election), 5.6 (where to read).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from pipelines.errors import BadInput
+from pipelines.reports.answer import Answer
+from pipelines.store.epochs import read_epochs
+from pipelines.store.head import head_as_found
+from pipelines.store.replicas import MASTERS_ID, Replica, read_replicas, read_slaves
+from pipelines.store.role import is_slave, master_of, settings_now
+from pipelines.store.snapshot import Snapshot
+from pipelines.store.store import Store
+
+MASTER, AUTO = "master", "auto"
+
+ELECTION = (
+    "place int, replica_id string, uri string, role string, verdict string, in_sync boolean, epoch int, max_offset long, "
+    "priority int"
+)
+
+
+def open_copy(spark: SparkSession, uri: str) -> Store | None:
+    """The copy of a store at a URI; None where it cannot be reached, or is none any more."""
+    copy = Store(spark, uri)
+    try:
+        return copy if copy.exists() else None
+    except Exception:  # whatever a file system raises that does not answer
+        return None
+
+
+def master_store(store: Store) -> Store | None:
+    """The master of a store, or the store itself if it is none's slave; None where the master cannot be reached."""
+    at = store.snapshot()
+    if not is_slave(at):
+        return store
+    uri = master_of(at)
+    return None if uri is None else open_copy(store.spark, uri)
+
+
+def named_copy(store: Store, replica_id: str) -> Store:
+    """The copy with an id among the replicas of a store; 0 or `master` is the master.
+
+    Raises BadInput where there is none, and where it cannot be reached.
+    """
+    if replica_id in (MASTER, MASTERS_ID):
+        if (master := master_store(store)) is None:
+            raise BadInput(
+                f"--replica is {replica_id}, and the master of {store.uri} cannot be reached "
+                f"({master_of(store.snapshot()) or 'none is known'}); leave it out to read the store itself"
+            )
+        return master
+    slaves = _known(store)
+    if replica_id not in slaves:
+        raise BadInput(
+            f"--replica is {replica_id}; expected master, auto or one of {', '.join(sorted(slaves)) or 'no slave'}"
+        )
+    uri = slaves[replica_id].uri
+    if uri == store.uri:
+        return store
+    if (copy := open_copy(store.spark, uri)) is None:
+        raise BadInput(
+            f"--replica is {replica_id}, and there is no store at {uri} any more; name another copy"
+        )
+    return copy
+
+
+def copy_to_query(store: Store, replica: str | None, say: Callable[[str], None]) -> Store:
+    """The copy that answers questions; without --replica the store itself.
+
+    `auto` spares the master: where slaveReadEnable is on, the slave in sync that has most of the log answers. Else the
+    master does, and where that one cannot be reached the store itself.
+    """
+    if replica is None:
+        return store
+    if replica != AUTO:
+        return named_copy(store, replica)
+    chosen = _least_behind(store) or master_store(store) or store
+    if chosen.uri != store.uri:
+        say(f"reading the copy at {chosen.uri}")
+    return chosen
+
+
+def _known(store: Store) -> dict[str, Replica]:
+    """The slaves of a store's set, as its master knows them where that one can be reached."""
+    return dict(read_slaves((master_store(store) or store).snapshot()))
+
+
+def _least_behind(store: Store) -> Store | None:
+    master = master_store(store) or store
+    if not settings_now(master.snapshot())["slaveReadEnable"]:
+        return None
+    in_order = sorted(_known(store).items(), key=lambda item: (-item[1].acked_offset, item[0]))
+    copies = (open_copy(store.spark, each.uri) for _, each in in_order if each.in_sync)
+    return next((copy for copy in copies if copy is not None and serves(copy)), None)
+
+
+def serves(copy: Store) -> bool:
+    """Whether consumers may read from a copy: a slave must allow it itself (5.6, 5)."""
+    at = copy.snapshot()
+    return not is_slave(at) or bool(settings_now(at)["slaveReadEnable"])
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One copy in an election; what is not known of a copy that cannot be reached is None."""
+
+    replica_id: str
+    uri: str
+    role: str
+    in_sync: bool
+    epoch: int | None = None
+    max_offset: int | None = None
+    priority: int | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.max_offset is not None
+
+    @property
+    def order(self) -> tuple[int, int, int, str]:
+        """The sort key of candidates: the later epoch first, then the longer log, then the lower priority."""
+        return (-(self.epoch or 0), -(self.max_offset or 0), self.priority or 0, self.replica_id)
+
+
+def election(at: Snapshot) -> Answer:
+    """The copies of a store in the order in which they would be elected master (5.5).
+
+    A master that can be reached stays. Else a slave in sync is elected, and with enableElectUncleanMaster, where none is,
+    any that can be reached.
+    """
+    found = list(_candidates(at))
+    alive = [each for each in found if each.is_alive]
+    may = [each for each in alive if each.in_sync]
+    if not may and settings_now(at)["enableElectUncleanMaster"]:
+        may = alive
+    chosen = sorted(may, key=lambda each: (each.role == "SLAVE", *each.order))
+    rest = sorted((each for each in found if each not in chosen), key=lambda each: each.order)
+
+    def verdict(each: Candidate) -> str:
+        if each in chosen:
+            return "elected" if each is chosen[0] else "candidate"
+        return "not in sync" if each.is_alive else "cannot be reached"
+
+    rows = [
+        (
+            place, each.replica_id, each.uri, each.role, verdict(each), each.in_sync, each.epoch, each.max_offset,
+            each.priority,
+        )
+        for place, each in enumerate([*chosen, *rest], 1)
+    ]  # fmt: skip
+    elected = chosen[0] if chosen else None
+    result = {
+        "elected": elected.replica_id if elected else None,
+        "elected_uri": elected.uri if elected else None,
+    }
+    return Answer(at.store.spark.createDataFrame(rows, ELECTION), result=result)
+
+
+def _candidates(at: Snapshot) -> Iterator[Candidate]:
+    replicas = list(read_replicas(at).values())
+    if not is_slave(at):
+        role = str(settings_now(at)["brokerRole"])
+        replicas.insert(0, Replica(MASTERS_ID, at.store.uri, role, head_as_found(at).next_offset, True, 0))
+    for each in replicas:
+        copy = open_copy(at.store.spark, each.uri)
+        known = () if copy is None else _rank(copy.snapshot())
+        yield Candidate(each.replica_id, each.uri, each.role, each.in_sync, *known)
+
+
+def _rank(at: Snapshot) -> tuple[int, int, int]:
+    """(last epoch, end of the log, priority) of a copy."""
+    priority = settings_now(at)["brokerElectionPriority"]
+    return max(read_epochs(at)).epoch, head_as_found(at).next_offset, priority

@@ -1,0 +1,63 @@
+"""Which commands are small, judged by files alone."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.launch.size_of_work import SMALL_BYTES, is_small
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of a large log, all of it dispatched; its files are holes."""
+    store = tmp_path / "store"
+    for name in ("commitlog/segment=0", "parked", "progress/_delta_log", "commitlog/_delta_log"):
+        (store / name).mkdir(parents=True)
+    large(store / "commitlog/segment=0/part.parquet")
+    for folder in (store / "commitlog/segment=0", store / "commitlog"):
+        os.utime(folder, (1_000, 1_000))
+    return store
+
+
+def large(file: Path, size: int = SMALL_BYTES + 1) -> None:
+    with file.open("wb") as out:
+        out.truncate(size)
+
+
+def test_jobs_that_read_a_few_files_are_small_whatever_the_store_holds(store: Path) -> None:
+    assert is_small("query", str(store), {"key": "k"})
+    assert not is_small("sql", str(store), {"statement": "SELECT 1"})
+    assert not is_small("validate", str(store), {})
+
+
+def test_a_tick_is_small_where_little_is_new_and_little_waits(store: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"input_": None, "every": None}
+    for job in ("dispatch", "deliver", "put_messages", "run_cycle"):
+        assert is_small(job, f"file://{store}", options), job
+    assert not is_small("dispatch", str(store), {"rebuild": True})
+    assert not is_small("run_cycle", str(store), {"every": 5.0})
+    source = tmp_path / "input.jsonl"
+    large(source)
+    assert not is_small("put_messages", str(store), {"input_": str(source)})
+    assert not is_small("put_messages", str(store), {"input_": source.as_uri()})
+    large(source, 100)
+    assert is_small("put_messages", str(store), {"input_": str(source)})
+    large(store / "parked/part.parquet")
+    assert not is_small("deliver", str(store), options)
+    large(store / "parked/part.parquet", 100)
+    large(store / "commitlog/segment=0/new.parquet")
+    assert not is_small("dispatch", str(store), options)
+
+
+def test_nothing_is_known_of_what_lies_elsewhere(store: Path) -> None:
+    assert not is_small("dispatch", "s3a://bucket/store", {})
+    assert not is_small("put_messages", str(store), {"input_": "hdfs:///in"})
+
+
+def test_a_small_store_is_small_for_all(tmp_path: Path) -> None:
+    for job in ("sql", "report", "validate", "import_store", "consume"):
+        assert is_small(job, str(tmp_path / "none"), {"from_": "no such thing", "listener": "module:name"}), (
+            job
+        )

@@ -1,0 +1,124 @@
+"""A put that waits for slaves, and consumers that see only what all copies in sync have."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.launch.run import Run
+from pipelines.produce import send_status
+from pipelines.replicate.follow import Following, follow, join_master
+from pipelines.store.head import read_head
+from pipelines.store.replicas import confirm_offset, is_acknowledged
+from pipelines.store.snapshot import Snapshot
+from tests.conftest import JobRun
+from tests.consume.listeners import Listeners
+from tests.life import B, Life
+from tests.replicate.test_replicate import replicate, slave_of
+
+
+def put(master: Life, *arguments: Any, exit_status: int = 0) -> JobRun:
+    source = master.input({"topic": "T", "body": "b", "queue_id": 0})
+    return master.job("put_messages", B, "--input", source, *arguments, exit_status=exit_status)
+
+
+def read_by(store: Life, group: str, listeners: Listeners) -> int:
+    store.job("dispatch", B)
+    consume = ("consume", B, "--group", group, "--topic", "T", "--listener", listeners.name("accept"))
+    return int(store.job(*consume).result["consumed"])
+
+
+def end_of(store: Life) -> int:
+    return read_head(store.store.snapshot()).next_offset
+
+
+def test_a_sync_master_says_whether_its_slaves_have_what_was_put(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life(brokerRole="SYNC_MASTER", inSyncReplicas="2")
+    source = master.input({"topic": "T", "body": "b"})
+    first = master.job("put_messages", B, "--input", source)
+    assert first.result["send_status"] == "FLUSH_SLAVE_TIMEOUT"
+    assert "no slave has reported" in first.stderr
+    slave = slave_of(master, tmp_path / "slave")
+    again = master.job("put_messages", B, "--input", source).result
+    assert (again["appended"], again["send_status"]) == (0, "SEND_OK")
+
+    waiting = put(master, "--wait-for-replicas", 50)
+    assert waiting.result["send_status"] == "FLUSH_SLAVE_TIMEOUT"
+    assert f"1 has it up to byte {end_of(slave)}" in waiting.stderr
+
+    looks = []
+
+    def comes_at_the_third_look(at: Snapshot, offset: int) -> bool:
+        looks.append(offset)
+        if len(looks) == 3:
+            run = Run("replicate", slave.store.uri, B, quiet=True)
+            follow(run, *join_master(slave.store, Following(master.store.uri)), from_last_file=False)
+        return is_acknowledged(at, offset)
+
+    monkeypatch.setattr(send_status, "is_acknowledged", comes_at_the_third_look)
+    assert put(master, "--wait-for-replicas", 120_000).result["send_status"] == "SEND_OK"
+    assert len(looks) >= 3
+    assert end_of(slave) == end_of(master)
+
+
+def test_an_async_master_waits_only_where_it_is_asked_to(life: Callable[..., Life]) -> None:
+    master = life(inSyncReplicas="2")
+    assert put(master).result["send_status"] == "SEND_OK"
+    assert put(master, "--wait-for-replicas", 1).result["send_status"] == "FLUSH_SLAVE_TIMEOUT"
+    alone = life()
+    assert put(alone, "--wait-for-replicas", 60_000).result["send_status"] == "SEND_OK"
+
+
+def test_a_sync_master_with_too_few_copies_in_sync_takes_nothing(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life(brokerRole="SYNC_MASTER", minInSyncReplicas="2", haMaxGapNotInSync="0")
+    assert "IN_SYNC_REPLICAS_NOT_ENOUGH: 1 of" in put(master, exit_status=1).stderr
+    assert master.rows() == []
+    slave_of(master, tmp_path / "slave")
+    put(master)
+    assert len(master.rows()) == 1
+
+
+@pytest.mark.slow
+def test_consumers_see_what_all_copies_in_sync_have(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listeners = Listeners(tmp_path, monkeypatch)
+    master = life(brokerRole="SYNC_MASTER", allAckInSyncStateSet="true")
+    put(master)
+    assert read_by(master, "g", listeners) == 1, "the master is the only copy"
+    one = slave_of(master, tmp_path / "one", "--replica-id", "1")
+    two = slave_of(master, tmp_path / "two", "--replica-id", "2")
+    put(master)
+    replicate(one.store.uri, master.store.uri)
+    put(master)
+    put(master)
+
+    assert read_by(master, "g", listeners) == 0
+    dispatched = master.job("dispatch", B).result
+    assert (
+        dispatched["dispatched_to"] == confirm_offset(master.store.snapshot(), end_of(master)) < end_of(one)
+    )
+    # Slave one has the second message, and knows that slave two lacks it.
+    assert read_by(one, "own", listeners) == 1
+    replicate(two.store.uri, master.store.uri)
+    # It took over the second message with two that slave one lacks, in one append.
+    assert read_by(two, "own", listeners) == 1
+    assert read_by(master, "g", listeners) == 1
+    master.job("dispatch", B, "--rebuild")
+    assert master.store.consume_queue.count() == 2
+
+    # A slave that is gone for good is waited for, until it is forgotten.
+    replicate(two.store.uri, master.store.uri)
+    assert read_by(master, "g", listeners) == 0
+    refused = master.job("maintain", B, "--forget-replica", "7", exit_status=2)
+    assert "the slaves of this store are 1, 2" in refused.stderr
+    master.job("maintain", B, "--forget-replica", "1", "--dry-run")
+    assert read_by(master, "g", listeners) == 0
+    master.job("maintain", B, "--forget-replica", "1")
+    assert read_by(master, "g", listeners) == 2
+    master.job("validate", B, "--full")
