@@ -33,12 +33,11 @@ def report(
     """Write one HTML page about a store: messages, lag, delays, failures, job runs."""
     if out is not None:
         _expect_place(out)
-    store = copy_to_query(run.store, replica, run.say)
     if watch:
-        return _watch(run, store, out, port, every)
+        return _watch(run, copy_to_query(run.store, replica, run.say), out, port, every)
     if out is None:
         raise BadInput("report needs --out FILE for the page, or --watch to serve it")
-    page = _page(store, run.now_ms)
+    page = _page(copy_to_query(run.store, replica, run.say), run.now_ms)
     return {"out": str(out), "bytes": write_whole(out, page)}
 
 

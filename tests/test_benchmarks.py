@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = PROJECT / "benchmarks"
 SMALL = {
+    "commands": "--rounds 1 --only plain,sql,deliver",
     "consume": "--messages 2000 --rounds 1",
     "deliver": "--messages 2000",
     "dispatch": "--messages 2000 --rounds 1 --dispatches 2",
@@ -24,7 +25,7 @@ SMALL = {
 
 
 # Minutes of a processor, however few the messages are: they measure many things one after the other.
-LONG = ("consume", "deliver", "dispatch")
+LONG = ("commands", "consume", "deliver", "dispatch")
 CASES = [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in SMALL]
 
 

@@ -90,10 +90,14 @@ class Page:
     already: int = 0
 
 
-def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Selection) -> Page:
+def read_page(
+    at: Snapshot, parts: Sequence[Part], group: str, selection: Selection, home: Snapshot | None = None
+) -> Page:
     """The page of some parts: the rows that a group selects and has not sent back before.
 
     So a message that a run sent back before it was killed, its progress unrecorded, is not handed over again.
+
+    home  the store that failures go to, where `at` is another copy: it knows what was sent back
     """
     entries = _in_ranges(followed_rows(at, CONSUME_QUEUE), parts)
     if selection.has_codes:
@@ -116,7 +120,7 @@ def read_page(at: Snapshot, parts: Sequence[Part], group: str, selection: Select
         rows = _in_ranges(
             at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         ).where(selection.of_row())
-    taken = _sent_back(at, group, spans)
+    taken = _sent_back(home or at, group, spans)
     if not taken.num_rows:
         return Page(parts, rows, largest_size)
     claim = claim_of(group, F.col("generation"))

@@ -301,12 +301,12 @@ class Reader:
             if not parts:
                 return
             began = time.monotonic()
-            page = read_page(here.source, parts, self.options.group, self.selection)
+            page = read_page(here.source, parts, self.options.group, self.selection, here.at)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
                 self.counts.bytes += size_bytes
                 if cut != parts:
-                    page = read_page(here.source, cut, self.options.group, self.selection)
+                    page = read_page(here.source, cut, self.options.group, self.selection, here.at)
             reached, stopped = self._hand_over(self._filtered(page), here.in_flight)
             for queue in stopped:
                 ends[queue] = reached[queue]

@@ -29,7 +29,7 @@ from pipelines.store.progress import (
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED, PROGRESS, TABLES, Table
-from tests.conftest import JobRun
+from tests.conftest import JobRun, MadeOnce
 from tests.consume.listeners import Listeners
 from tests.dispatch.log_rows import append, properties
 from tests.life import B, Life
@@ -297,14 +297,20 @@ def test_progress_that_another_writer_has_brought_further_is_left_to_it(store: S
 
 
 @pytest.fixture
-def filled(life: Callable[..., Life]) -> Life:
+def filled(life: Callable[..., Life], made_once: MadeOnce, tmp_path: Path) -> Life:
     """Three messages dispatched, of which one was sent back."""
+
+    def fill(directory: Path) -> None:
+        store = life()
+        store.put(B, *[{"topic": "T", "queue_id": 0} for _ in range(3)])
+        store.job("dispatch", B)
+        store.job("send_back", B, "--group", "g", "--input", store.input({"physical_offset": 0}))
+        store.job("dispatch", B)
+        shutil.copytree(store.store.uri, directory / "store")
+
     store = life()
-    store.put(B, *[{"topic": "T", "queue_id": 0} for _ in range(3)])
-    store.job("dispatch", B)
-    store.job("send_back", B, "--group", "g", "--input", store.input({"physical_offset": 0}))
-    store.job("dispatch", B)
-    return store
+    shutil.copytree(made_once("filled", fill) / "store", tmp_path / "filled")
+    return Life(store.commitlake, Store(store.store.spark, str(tmp_path / "filled")), tmp_path)
 
 
 Consume = Callable[..., JobRun]
