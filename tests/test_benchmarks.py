@@ -25,7 +25,7 @@ SMALL = {
 
 
 # Minutes of a processor, however few the messages are: they measure many things one after the other.
-LONG = ("commands", "consume", "deliver", "dispatch")
+LONG = ("commands", "consume", "deliver", "dispatch", "export_store", "import_store")
 CASES = [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in SMALL]
 
 

@@ -329,7 +329,7 @@ def test_an_append_that_is_not_as_planned_stops_expiry(life: Callable[..., Life]
     assert is_append_only(one.store.snapshot())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_imported_store_goes_on_with_its_last_segment(
     golden_broker: Callable[[str], Path], commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:

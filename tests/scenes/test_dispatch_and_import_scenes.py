@@ -39,7 +39,7 @@ def test_a_dispatch_killed_at_any_moment_gives_each_entry_once(
     assert store.message_index.select("physical_offset", "key").distinct().count() == 160
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_import_killed_at_any_moment_goes_on_where_it_stopped(
     commitlake: Commitlake,
     spark: object,

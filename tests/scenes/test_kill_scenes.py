@@ -15,7 +15,7 @@ from tests.scenes.test_second_life_scenes import EACH_MOMENT, kill_in_the_middle
 from tests.store.test_planned import has_every_row_twice, written
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ends_killed_at_any_moment_end_each_half_once(life: Callable[..., Life]) -> None:
     store = life()
     keys = [f"k{n}" for n in range(20)]

@@ -127,7 +127,7 @@ def counted(store: Life, *columns: str) -> Counter[object]:
     return Counter(tuple(row[name] for name in columns) for row in store.rows())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_send_back_killed_at_any_moment_sends_each_failure_back_once(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"reconsume_times": n % 2 * 16} for n in range(20)])
@@ -143,7 +143,7 @@ def test_a_send_back_killed_at_any_moment_sends_each_failure_back_once(life: Cal
     store.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(life: Callable[..., Life]) -> None:
     store = life()
     store.append(*[{"topic": "%DLQ%g", "properties": raw(RETRY_TOPIC=f"T{n % 2}")} for n in range(20)])
