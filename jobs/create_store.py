@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from jobs.launch.job import job, main
+from jobs.launch.options import assigned
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.rocketmq.broker_conf import read_broker_conf
 from pipelines.rocketmq.settings import Settings
-from pipelines.store.change_settings import plan_change
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.groups import plan_first_groups
 from pipelines.store.role import is_slave
@@ -27,18 +27,12 @@ def create_store(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting; wins over the file's.")
     ] = None,
-    change: Annotated[
-        bool, typer.Option("--change", help="Give a store that exists these settings; it keeps its others.")
-    ] = False,
 ) -> dict[str, Any]:
     """Make the tables of a store."""
-    given = _from_options(set_ or [])
+    given = assigned(set_ or [], "--set")
     settings = Settings.of(_from_file(run, broker_conf) | given)
     for line in settings.not_acting_told:
         run.say(line)
-    if change:
-        run.commit(lambda at: plan_change(at, settings.given))
-        return {"settings": len(settings.given)}
     store = Store(run.spark, run.store_uri)
     if store.exists():
         make_tables(store)  # of a newer version, or deleted
@@ -50,7 +44,7 @@ def create_store(
     if differences:
         raise BadInput(
             f"there is a store at {store.uri} with other settings: {'; '.join(differences)}. "
-            "Nothing was changed; give the same settings, another --store, or --change to change this one's"
+            "Nothing was changed; give the same settings, or another --store; `commitlake settings` changes this one's"
         )
     # A creation that was cut short goes on here: each plan is empty where its table was written before.
     if not is_slave(run.store.snapshot()):  # its topics and groups come from its master
@@ -67,16 +61,6 @@ def _from_file(run: Run, broker_conf: Path | None) -> dict[str, str]:
     except UnicodeDecodeError:
         raise BadInput(f"{broker_conf} is not UTF-8 text; expected a broker.conf") from None
     return read_broker_conf(run.spark, text, str(broker_conf))
-
-
-def _from_options(assignments: list[str]) -> dict[str, str]:
-    settings = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name.strip():
-            raise BadInput(f'--set is "{assignment}"; expected name=value')
-        settings[name.strip()] = value
-    return settings
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,28 +22,40 @@ NOT_HERE = ("register", "shell")
 
 
 @job_for_any_store
-def shell(run: Run) -> dict[str, Any]:
+def shell(
+    run: Run,
+    file: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="Read the commands from this file.")
+    ] = None,
+) -> dict[str, Any]:
     """Type commands one after the other in one session, each answered without a start."""
     run.say("starting Spark")
     if run.store_uri:
         run.store.snapshot()  # raises where there is none; and what the first read costs is paid now
     else:
         run.spark.sparkContext  # noqa: B018
-    run.say("commands as after `commitlake`, without it; Tab completes, `exit` or Ctrl-D ends")
-    commands = failed = 0
-    for line in _lines(run):
-        commands += 1
+    if file is None and sys.stdin.isatty():
+        run.say("commands as after `commitlake`, without it; Tab completes, `exit` or Ctrl-D ends")
+    ran = failed = 0
+    for line in _lines(run, file):
+        ran += 1
         exit_status = _ran(run, line)
         if exit_status:
             failed += 1
             run.exit_status = exit_status
-    return {"commands": commands, "failed": failed}
+    return {"jobs": ran, "failed": failed}
 
 
-def _lines(run: Run) -> Iterator[str]:
-    """The lines that are typed, or, where nobody types, those of stdin; without empty ones and comments."""
-    typed = _typed(run) if sys.stdin.isatty() else (line.strip() for line in sys.stdin)
-    for line in typed:
+def _lines(run: Run, file: Path | None) -> Iterator[str]:
+    """The lines of the file, else those that are typed or, where nobody types, of stdin; no empty ones, no comments."""
+    if file is not None:
+        try:
+            lines: Iterable[str] = file.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise BadInput(f"{file} is not UTF-8 text; expected a command a line") from None
+    else:
+        lines = _typed(run) if sys.stdin.isatty() else sys.stdin
+    for line in map(str.strip, lines):
         if line in ENDS:
             return
         if line and not line.startswith("#"):
@@ -63,7 +75,7 @@ def _typed(run: Run) -> Iterator[str]:
     )
     while True:
         try:
-            yield session.prompt().strip()
+            yield session.prompt()
         except KeyboardInterrupt:
             run.interruptions = 0  # only the line was given up
         except EOFError:

@@ -13,6 +13,7 @@ from jobs.launch.examples import epilog
 # In the order a newcomer meets them.
 JOBS = (
     "create_store",
+    "settings",
     "topics",
     "put_messages",
     "dispatch",

@@ -2,6 +2,7 @@
 
 EXAMPLES = {
     "create_store": "create_store --store demo/store --set messageDelayLevel='1s 5s 10s 30s 1m'",
+    "settings": "settings --store demo/store set fileReservedTime=168",
     "topics": "topics --store demo/store create OrderTopic --queues 8",
     "put_messages": "put_messages --store demo/store --input tests/data/messages.jsonl",
     "dispatch": "dispatch --store demo/store",

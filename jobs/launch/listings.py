@@ -8,7 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from jobs.launch.output import Output, terminal
-from pipelines.rocketmq.settings import Settings
+from pipelines.rocketmq.setting_names import OLD_SPELLINGS
+from pipelines.rocketmq.settings import KNOWN_NAMES, OF_AN_IMPORT, SETTINGS, Settings
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.topics import TopicConfig, is_system_topic, permission_letters
 
@@ -55,6 +56,36 @@ def list_groups(configs: Iterable[SubscriptionGroupConfig], output: Output, quie
     ]
     _print(output, quiet, heading, lines, [asdict(config) for config in ordered])
     return len(ordered)
+
+
+def list_settings(settings: Settings, names: Iterable[str], output: Output, quiet: bool) -> int:
+    """List these settings, or, without names, all that act and all that were given; returns how many.
+
+    Raises BadInput for a name that RocketMQ does not know.
+    """
+    Settings.of({name: "" for name in names if name not in KNOWN_NAMES})  # is refused
+    shown = sorted(names or SETTINGS.keys() | settings.given.keys())
+    objects = [
+        {
+            "name": name,
+            "value": settings.text(name),
+            "given": name in settings.given,
+            "meaning": SETTINGS[name].meaning if name in SETTINGS else _not_acting(name),
+        }
+        for name in shown
+    ]
+    lines = [
+        (str(each["name"]), str(each["value"]), "yes" if each["given"] else "", str(each["meaning"]))
+        for each in objects
+    ]
+    _print(output, quiet, ("setting", "value", "given", "what it is"), lines, objects)
+    return len(shown)
+
+
+def _not_acting(name: str) -> str:
+    if name in OLD_SPELLINGS:
+        return f"as {OLD_SPELLINGS[name]}"
+    return "read by import_store alone" if name in OF_AN_IMPORT else "without effect here"
 
 
 def told_without_effect(configs: Mapping[str, Sequence[str]]) -> str | None:

@@ -17,7 +17,17 @@ from pipelines.store.lock import local_path
 SMALL_BYTES = 16 * 1024 * 1024
 # Jobs that read a few files of a store, however many it has.
 READ_LITTLE = frozenset(
-    ("create_store", "doctor", "promote", "query", "register", "reset_offsets", "subscribe", "topics")
+    (
+        "create_store",
+        "doctor",
+        "promote",
+        "query",
+        "register",
+        "reset_offsets",
+        "settings",
+        "subscribe",
+        "topics",
+    )
 )
 # Jobs whose work is what waits, what their input has, and what the log has beyond what was dispatched.
 FOLLOW_THE_LOG = frozenset(

@@ -49,7 +49,7 @@ def copies_for(store: Store, replica: str | None, group: str, topic: str | None)
     if not serves(source):
         raise BadInput(
             f"--replica is {replica}, and the slave at {source.uri} serves no consumers (slaveReadEnable is false there); "
-            "`create_store --change --set slaveReadEnable=true` there allows it"
+            "`settings set slaveReadEnable=true` there allows it"
         )
     return Copies(master_store(source) or source, source)
 

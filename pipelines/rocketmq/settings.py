@@ -287,6 +287,13 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self._values[name] if name in self._values else SETTINGS[name].default
 
+    def text(self, name: str) -> str:
+        """A setting as one writes it in a broker.conf: as given, else its default; "" where it has none here."""
+        acting = OLD_SPELLINGS.get(name, name)
+        default = SETTINGS[acting].default if acting in SETTINGS else ""
+        text = str(default).lower() if isinstance(default, bool) else str(default)
+        return self.given.get(name, self.given.get(acting, text))
+
     @property
     def without_effect(self) -> list[str]:
         """Names that were given and that RocketMQ knows, but that no job reads."""

@@ -46,7 +46,7 @@ def test_a_group_that_lags_is_sent_to_the_slave_of_its_config(
     assert suggested() == suggested("new") == slave.store.uri
     # A lag that fits into memory; the group's own broker is the master.
     lag = rows[-1].physical_offset + rows[-1].size_bytes - rows[1].physical_offset
-    master.job("create_store", B, "--change", "--set", "accessMessageInMemoryMaxRatio=100")
+    master.job("settings", B, "set", "accessMessageInMemoryMaxRatio=100")
     monkeypatch.setattr(source, "memory_bytes", lambda: lag)
     assert suggested() == master.store.uri
     monkeypatch.setattr(source, "memory_bytes", lambda: lag - 1)
@@ -62,11 +62,11 @@ def test_a_group_that_lags_is_sent_to_the_slave_of_its_config(
     assert position_of(master.store.snapshot(), "g", None) == lag + rows[1].physical_offset
     assert suggested() == master.store.uri
     # Both sides must allow it.
-    slave.job("create_store", B, "--change", "--set", "slaveReadEnable=false")
+    slave.job("settings", B, "set", "slaveReadEnable=false")
     assert suggested("new") == master.store.uri
-    slave.job("create_store", B, "--change", "--set", "slaveReadEnable=true")
+    slave.job("settings", B, "set", "slaveReadEnable=true")
     assert suggested("new") == slave.store.uri
-    master.job("create_store", B, "--change", "--set", "slaveReadEnable=false")
+    master.job("settings", B, "set", "slaveReadEnable=false")
     assert suggested("new") == master.store.uri
 
 
@@ -110,7 +110,7 @@ def test_a_copy_that_cannot_serve_is_refused(
         return master.job(*consume, *arguments, exit_status=2).stderr
 
     assert "expected master, auto or one of 1" in refused("--replica", "9")
-    slave.job("create_store", B, "--change", "--set", "slaveReadEnable=false")
+    slave.job("settings", B, "set", "slaveReadEnable=false")
     assert "serves no consumers (slaveReadEnable is false there)" in refused("--replica", "1")
     # A slave that began with the last segment lacks what the group has to read: named it is refused, else passed over.
     late = slave_of(master, tmp_path / "late", "--replica-id", "2", "--from-last-file")

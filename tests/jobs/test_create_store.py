@@ -1,12 +1,8 @@
 """`commitlake create_store` as a user types it."""
 
-from pathlib import Path
-
 import pytest
 
 from pipelines.store.store import Store
-from schemas import STORE_SETTINGS
-from tests.conftest import write_jsonl
 
 CONF = "brokerName = broker-b\nmappedFileSizeCommitLog=65536\nflushDiskType=SYNC_FLUSH\n"
 
@@ -55,38 +51,9 @@ def test_made_again_with_other_settings_it_is_refused(commitlake, store):
     assert (run.exit_status, run.result["status"]) == (2, "failed")
     assert run.stderr.strip() == (
         f"error: there is a store at {store.uri} with other settings: mappedFileSizeCommitLog is 1073741824, "
-        "requested 4096. Nothing was changed; give the same settings, another --store, or --change to change this one's"
+        "requested 4096. Nothing was changed; give the same settings, or another --store; `commitlake settings` changes "
+        "this one's"
     )
-
-
-def test_settings_of_a_store_that_exists_are_changed(commitlake, new_store):
-    store = new_store(maxMessageSize="100", fileReservedTime="9")
-
-    def change(*settings, exit_status=0):
-        given = [part for setting in settings for part in ("--set", setting)]
-        run = commitlake("create_store", "--store", store.uri, "--change", "--quiet", *given)
-        assert run.exit_status == exit_status, run.stderr
-        return run.stderr
-
-    change("maxMessageSize=200", "slaveReadEnable=true", "mappedFileSizeCommitLog=5000")
-    changed = {row.name: row.value for row in store.store_settings.collect()}
-    assert changed == {
-        "maxMessageSize": "200", "slaveReadEnable": "true", "mappedFileSizeCommitLog": "5000", "fileReservedTime": "9",
-    }  # fmt: skip
-    version = store.snapshot().version(STORE_SETTINGS)
-    change("maxMessageSize=200")
-    for refused in ("brokerRole=SLAVE", "brokerId=3", "haMasterAddress=/x"):
-        assert "cannot be changed like this" in change(refused, exit_status=2)
-    assert "is not known" in change("maxMessageSiz=1", exit_status=2)
-    change("brokerRole=SYNC_MASTER", "brokerRole=ASYNC_MASTER")
-    put = write_jsonl(Path(store.uri).parent / "one.jsonl", [{"topic": "T", "body": "b"}])
-    assert commitlake("put_messages", "--store", store.uri, "--input", put).exit_status == 0
-    assert "the store has messages that lie or wait by it" in change(
-        "mapedFileSizeCommitLog=6000", exit_status=2
-    )
-    change("mappedFileSizeCommitLog=5000", "fileReservedTime=8")
-    assert store.snapshot().version(STORE_SETTINGS) == version + 2
-    assert commitlake("put_messages", "--store", store.uri, "--input", put).result["already"] == 1
 
 
 @pytest.mark.parametrize(

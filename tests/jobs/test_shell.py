@@ -44,12 +44,23 @@ def test_lines_of_a_file_are_commands_on_one_store(
     """
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     run = commitlake("shell", "--store", store.store.uri, "--quiet")
-    assert (run.result["commands"], run.result["failed"]) == (5, 3)
+    assert (run.result["jobs"], run.result["failed"]) == (5, 3)
     assert run.exit_status == 2, "as the last that failed"
     assert [json.loads(line).get("job") for line in run.lines] == ["put_messages", None, "sql", "topics"]
     assert json.loads(run.lines[1]) == {"body": "it's"}
     assert "No closing quotation" in run.stderr
     assert "register is a command of its own" in run.stderr
+
+
+def test_commands_of_a_file(
+    commitlake: Callable[..., JobRun], life: Callable[..., Life], tmp_path: Path
+) -> None:
+    (tmp_path / "night.commitlake").write_text("topics create T --quiet\n\n  # and\ntopics list --quiet")
+    run = commitlake("shell", "--store", life().store.uri, "--file", tmp_path / "night.commitlake", "--quiet")
+    assert (run.exit_status, run.result["jobs"], run.result["failed"]) == (0, 2, 0)
+    (tmp_path / "latin").write_bytes(b"topics create \xe9")
+    run = commitlake("shell", "--store", life().store.uri, "--file", tmp_path / "latin", "--quiet")
+    assert (run.exit_status, "is not UTF-8 text" in run.stderr) == (2, True)
 
 
 def test_a_store_that_is_not_there_is_refused(commitlake: Callable[..., JobRun], tmp_path: Path) -> None:

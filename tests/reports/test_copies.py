@@ -34,10 +34,10 @@ def test_the_slave_that_has_most_of_the_log_answers(trio: tuple[Life, Life, Life
     assert asked(slow, "master") == asked(slow, "0") == asked(slow, "auto") == master.store.uri
     assert asked(master, "2") == asked(slow, "2") == slow.store.uri
     for each in trio:
-        each.job("create_store", B, "--change", "--set", "slaveReadEnable=true")
+        each.job("settings", B, "set", "slaveReadEnable=true")
     assert asked(master, "auto") == asked(slow, "auto") == fast.store.uri
     assert said[-1] == f"reading the copy at {fast.store.uri}"
-    fast.job("create_store", B, "--change", "--set", "slaveReadEnable=false")
+    fast.job("settings", B, "set", "slaveReadEnable=false")
     assert asked(master, "auto") == slow.store.uri
     row = json.loads(
         master.job(
@@ -63,7 +63,7 @@ def test_the_slave_with_the_longest_log_is_elected_once_the_master_is_gone(
     replicate(slow.store.uri, master.store.uri)  # it knows of slave 1 then
     assert election(slow) == everybody
     # They have the same, so the lower number of brokerElectionPriority decides.
-    slow.job("create_store", B, "--change", "--set", "brokerElectionPriority=1")
+    slow.job("settings", B, "set", "brokerElectionPriority=1")
     assert election(slow)[1] == [("0", "elected"), ("2", "candidate"), ("1", "candidate")]
     Path(master.store.uri).rename(tmp_path / "gone")
     assert election(slow) == ("2", [("2", "elected"), ("1", "candidate"), ("0", "cannot be reached")])
@@ -80,7 +80,7 @@ def test_a_slave_that_is_not_in_sync_is_elected_only_where_that_is_allowed(
     master.store.spark.sql(f"UPDATE delta.`{slave.store.uri}/replicas` SET in_sync = false")
     Path(master.store.uri).rename(tmp_path / "gone")
     assert election(slave) == (None, [("1", "not in sync"), ("0", "cannot be reached")])
-    slave.job("create_store", B, "--change", "--set", "enableElectUncleanMaster=true")
+    slave.job("settings", B, "set", "enableElectUncleanMaster=true")
     assert election(slave)[0] == "1"
 
 
