@@ -24,7 +24,7 @@ COMMITLAKE = [sys.executable, "-c", "from jobs.launch.cli import main; main()"]
 # What a command cannot do without: a session, and one Delta table read.
 PLAIN = """
 from jobs.launch.session import session
-print(session("plain", {small}, False).read.format("delta").load({table!r}).count())
+print(session("plain", {small}, {small}, False).read.format("delta").load({table!r}).count())
 """
 OPTIMIZING = "import jobs.launch.job as job; job.is_small = lambda *_: False; "
 

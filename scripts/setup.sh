@@ -7,7 +7,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 DELTA=io.delta:delta-spark_4.1_2.13:4.4.0 # the same version as in pom.xml and requirements.txt
-SHORT_RUN=-XX:TieredStopAtLevel=1         # Java compiles fast, not for speed: what runs for seconds ends sooner
+# Java compiles fast, not for speed: what runs for seconds ends sooner. With the usual room for what it has compiled.
+SHORT_RUN="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 # main [dev|demo]: dev brings also what tests, lint and types need; demo takes the tour in the end.
 main() {

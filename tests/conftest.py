@@ -31,7 +31,7 @@ os.environ["COMMITLAKE_SPARK_CONF"] = str(TEST_SETTINGS_FILE)
 # JVMs that tests start live for seconds, and no test measures their speed: without Java's second compiler they start a
 # third sooner. Java's launcher reads it, whoever starts it: spark-submit, a cluster's worker, a task of Airflow.
 JAVA_OPTIONS = "JDK_JAVA_OPTIONS"
-os.environ[JAVA_OPTIONS] = "-XX:TieredStopAtLevel=1"
+os.environ[JAVA_OPTIONS] = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 
 # What a platform cannot do. Another test that is skipped in CI lacks what .ci/run should have prepared.
@@ -70,17 +70,17 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture(scope="module")
-def users_engine(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def users_engine(spark: SparkSession) -> Iterator[None]:
     """The engine that users run: test.conf switches compiled code and plans that adapt off, for speed.
 
     What decides where messages lie, and that each goes once, is tested as it runs for users.
     """
-    with as_users_run(spark, tmp_path_factory.mktemp("engine")):
+    with as_users_run(spark):
         yield
 
 
 @contextmanager
-def as_users_run(spark: SparkSession, directory: Path) -> Iterator[None]:
+def as_users_run(spark: SparkSession) -> Iterator[None]:
     of_users, of_tests = read_settings(SETTINGS_FILE), read_settings(TEST_SETTINGS_FILE)
     switched_off = {name: value for name, value in of_tests.items() if name.startswith(ENGINE)}
     before = {name: spark.conf.get(name) for name in switched_off}
@@ -89,14 +89,10 @@ def as_users_run(spark: SparkSession, directory: Path) -> Iterator[None]:
     of_spark = {name: spark.conf.get(name) for name in switched_off}
     engine = {name: of_users.get(name, of_spark[name]) for name in switched_off}
     assert all(engine[name] != value for name, value in switched_off.items())
-    # A job applies its settings to the session it finds: it must find these in its file too.
-    file = directory / "users.conf"
-    file.write_text("".join(f"{name} {value}\n" for name, value in (of_tests | engine).items()))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("COMMITLAKE_SPARK_CONF", str(file))
-        for name, value in engine.items():
-            spark.conf.set(name, value)
-        yield
+    for name, value in engine.items():
+        spark.conf.set(name, value)
+    yield
+    assert {name: spark.conf.get(name) for name in engine} == engine, "jobs leave the session as it is"
     for name, value in before.items():
         spark.conf.set(name, value)
 
@@ -216,7 +212,7 @@ def imported_broker(
         conf = directory / "broker.conf"
         conf.write_text(GOLDEN_CONF)
         arguments = ["--store", str(directory / "store"), "--from", str(golden_broker(name))]
-        with as_users_run(spark, directory):
+        with as_users_run(spark):
             run = run_job(["import_store", *arguments, "--broker-conf", str(conf)])
         assert run.exit_status == 0, run.stderr
         run.save(directory / "run.json")
@@ -236,7 +232,7 @@ def dispatched_broker(
 
     def make(name: str, directory: Path) -> None:
         shutil.copytree(imported_broker(name)[0], directory / "store")
-        with as_users_run(spark, directory):
+        with as_users_run(spark):
             run = run_job(["dispatch", "--store", str(directory / "store")])
         assert run.exit_status == 0, run.stderr
 

@@ -83,6 +83,7 @@ def _command(
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
             is_small=is_small(function.__name__, common["store"], options),
+            is_lasting=function.__name__ == "shell" or options.get("every") is not None,
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 

@@ -39,7 +39,8 @@ class Run:
     store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
     fixed_now_ms     the job's clock where --now fixes it; None: the machine's
     quiet            whether to print only the result and errors
-    is_small         whether it has little to do, so that Java need not compile for speed
+    is_small         whether it has little to do
+    is_lasting       whether its session stays for more than this
     run_id           unique for each run
     wrote            whether it has committed anything
     interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
@@ -52,6 +53,7 @@ class Run:
     fixed_now_ms: int | None = None
     quiet: bool = False
     is_small: bool = False
+    is_lasting: bool = False
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
     interruptions: int = 0
@@ -70,7 +72,11 @@ class Run:
     @cached_property
     def spark(self) -> SparkSession:
         spark = session(
-            f"commitlake {self.job}", self.is_small, self.job in RUN_USERS_CODE, **self.session_settings
+            f"commitlake {self.job}",
+            is_small=self.is_small,
+            is_short=self.is_small and not self.is_lasting,
+            runs_users_code=self.job in RUN_USERS_CODE,
+            **self.session_settings,
         )
         if threading.current_thread() is threading.main_thread():
             self._notice_control_c()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -17,21 +18,28 @@ from pipelines.spark_internals.jvm import remember_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
+SMALL_FILE = PROJECT / "spark-conf" / "small.conf"
 # The JVM's archive of Spark's classes, made by `make setup`: a session starts and warms up faster with it.
 CLASSES = PROJECT / ".setup" / "classes.jsa"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
-SHORT_RUN = "-XX:TieredStopAtLevel=1"
+# Java's fast compiler alone, with the usual room for compiled code: the fifth of it that it takes by itself is full within
+# minutes, and then code is thrown away and compiled again all the time.
+SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 WAREHOUSE = "spark.sql.warehouse.dir"
 
 
-def session(app_name: str, is_small: bool = False, runs_users_code: bool = True, **more: str) -> SparkSession:
+def session(
+    app_name: str, is_small: bool = False, is_short: bool = False, runs_users_code: bool = True, **more: str
+) -> SparkSession:
     """The session a job runs in.
 
-    Under spark-submit it exists already, with the settings given there. Otherwise it is made here from the file
-    COMMITLAKE_SPARK_CONF names, else from spark-conf/local.conf; `more` is added on top.
+    Under spark-submit it exists already, with the settings given there, and so it does after the first command of a process.
+    Otherwise it is made here from the file COMMITLAKE_SPARK_CONF names, else from spark-conf/local.conf. `more` is added on
+    top in any case.
 
-    is_small         whether so little is to be done that Java's second compiler would take longer than it saves
+    is_small         whether so little is to be done that plans and tasks cost more than rows
+    is_short         whether the session ends so soon that Java's second compiler would take longer than it saves
     runs_users_code  whether something may read a data source written in Python
 
     Raises StoreError when Java is missing or the session cannot start.
@@ -40,17 +48,21 @@ def session(app_name: str, is_small: bool = False, runs_users_code: bool = True,
         "PYSPARK_PYTHON", sys.executable
     )  # else workers lack the packages of this environment
     builder = SparkSession.builder.appName(app_name)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started a JVM for us
+    # A session that is there keeps its settings: spark-submit's, and one in which other commands ran before.
+    is_made_here = "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._active_spark_context is None
+    if is_made_here:
         os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
         settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
         if is_small:
+            settings |= _lines_of(SMALL_FILE)
+        if is_short:
             settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
         for name, value in settings.items():
             builder = builder.config(name, value)
     for name, value in more.items():
         builder = builder.config(name, value)
     try:
-        with _without_python_sources() if is_small and not runs_users_code else nullcontext():
+        with _without_python_sources() if is_short and not runs_users_code else nullcontext():
             spark = builder.getOrCreate()
     except PySparkRuntimeError as failure:
         raise StoreError(
@@ -97,11 +109,7 @@ def _without_python_sources() -> Iterator[None]:
 
 def read_settings(path: Path) -> dict[str, str]:
     """Settings of a spark properties file, with paths of the project made absolute."""
-    settings: dict[str, str] = {}
-    for line in path.read_text().splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, _, value = line.strip().partition(" ")
-            settings[name] = value.strip()
+    settings = _lines_of(path)
     if settings.get("spark.jars", "").endswith("/*"):
         jars = sorted((PROJECT / settings["spark.jars"]).parent.glob("*.jar"))
         settings["spark.jars"] = ",".join(str(jar) for jar in jars)
@@ -122,3 +130,12 @@ def read_settings(path: Path) -> dict[str, str]:
     return {
         name: value.replace("=spark-conf/", f"={PROJECT}/spark-conf/") for name, value in settings.items()
     }
+
+
+def _lines_of(path: Path) -> dict[str, str]:
+    settings = {}
+    for line in path.read_text().splitlines():
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, _, value = line.strip().partition(" ")
+            settings[name] = value.strip()
+    return settings

@@ -1,7 +1,7 @@
-"""Whether a command's work is small, judged before Java starts: then Java compiles fast instead of for speed.
+"""Whether a command's work is small, judged before Java starts: it is then planned for few rows, and not compiled for speed.
 
-Java's second compiler takes longer than most commands run. What works on many rows needs it, so it is left out only where
-files on this machine say that there are few. Nothing is known of a store or an input elsewhere.
+Java's second compiler, and Spark's, take longer than most commands run. What works on many rows needs them, so they are left
+out only where files on this machine say that there are few. Nothing is known of a store or an input elsewhere.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.store.lock import local_path
 
-# Bytes of messages on which both compilers take about as long.
+# Bytes of messages on which it makes no difference.
 SMALL_BYTES = 16 * 1024 * 1024
 # Jobs that read a few files of a store, however many it has.
 READ_LITTLE = frozenset(
@@ -43,8 +43,6 @@ def is_small(job: str, store_uri: str, options: Mapping[str, Any]) -> bool:
 
     options  the job's own; a file or directory of this machine counts, whichever option names it
     """
-    if options.get("every") is not None:
-        return False  # a session of many rounds
     named = [str(value) for value in options.values() if isinstance(value, str | Path)]
     places = [local_path(value) if _URI.match(value) else value for value in (store_uri, *named)]
     if any(place is None for place in places):

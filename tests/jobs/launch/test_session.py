@@ -1,0 +1,44 @@
+"""The session of a command: what it is made with where there is little to do; a session that is there stays as it is."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+from jobs.launch.session import session
+from tests.conftest import PROJECT
+
+SAID = """
+from jobs.launch.session import session
+spark = session("test", **{options})
+jvm = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
+names = "codegen.factoryMode", "adaptive.enabled", "shuffle.partitions"
+print(*(spark.conf.get("spark.sql." + name) for name in names), "-XX:TieredStopAtLevel=1" in list(jvm))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "FALLBACK true 4 False"),
+        ({"is_small": True}, "NO_CODEGEN false 1 False"),
+        ({"is_small": True, "is_short": True, "runs_users_code": False}, "NO_CODEGEN false 1 True"),
+    ],
+)
+def test_a_session_is_made_for_what_it_is_to_do(options: dict[str, bool], said: str) -> None:
+    others = ("COMMITLAKE_SPARK_CONF", "JDK_JAVA_OPTIONS")
+    environment = {name: value for name, value in os.environ.items() if name not in others}
+    done = subprocess.run(
+        [sys.executable, "-c", SAID.format(options=options)],
+        cwd=PROJECT, env={**environment, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.stdout.strip().splitlines()[-1:] == [said], done.stderr
+
+
+def test_a_session_that_is_there_keeps_its_settings(spark: SparkSession) -> None:
+    before = spark.conf.getAll
+    found = session("another", is_small=True)
+    assert found.conf.getAll == {**before, "spark.app.name": found.conf.get("spark.app.name")}
