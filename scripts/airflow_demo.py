@@ -23,7 +23,7 @@ import httpx
 
 PROJECT = Path(__file__).resolve().parent.parent
 AIRFLOW = str(PROJECT / "scripts" / "airflow.sh")
-HOME = PROJECT / ".airflow"
+HOME = Path(os.environ.get("AIRFLOW_HOME") or PROJECT / ".airflow")
 DEMO = PROJECT / "demo" / "airflow"
 STORE = "demo/airflow/store"
 DAGS = ("ingest", "dispatch", "deliver", "transactions", "consume", "maintain", "quality")
@@ -92,6 +92,7 @@ def airflow(port: int) -> Iterator[httpx.Client]:
         "AIRFLOW_VAR_COMMITLAKE": json.dumps({"store": STORE}),
     }
     say("making Airflow's database")
+    HOME.mkdir(parents=True, exist_ok=True)
     log = HOME / "demo.log"
     with log.open("w") as output:
 

@@ -34,9 +34,9 @@ def session(
 ) -> SparkSession:
     """The session a job runs in.
 
-    Under spark-submit it exists already, with the settings given there, and so it does after the first command of a process.
-    Otherwise it is made here from the file COMMITLAKE_SPARK_CONF names, else from spark-conf/local.conf. `more` is added on
-    top in any case.
+    Under spark-submit it has the settings given there. Otherwise it is made here from the file COMMITLAKE_SPARK_CONF names,
+    else from spark-conf/local.conf. Where there is little to do spark-conf/small.conf is added. One that is there already,
+    because other commands ran in this process, is left as it is. `more` is added on top in any case.
 
     is_small         whether so little is to be done that plans and tasks cost more than rows
     is_short         whether the session ends so soon that Java's second compiler would take longer than it saves
@@ -48,18 +48,7 @@ def session(
         "PYSPARK_PYTHON", sys.executable
     )  # else workers lack the packages of this environment
     builder = SparkSession.builder.appName(app_name)
-    # A session that is there keeps its settings: spark-submit's, and one in which other commands ran before.
-    is_made_here = "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._active_spark_context is None
-    if is_made_here:
-        os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
-        settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE)))
-        if is_small:
-            settings |= _lines_of(SMALL_FILE)
-        if is_short:
-            settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-    for name, value in more.items():
+    for name, value in {**_settings(is_small, is_short), **more}.items():
         builder = builder.config(name, value)
     try:
         with _without_python_sources() if is_short and not runs_users_code else nullcontext():
@@ -88,6 +77,22 @@ def session(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True
     return spark
+
+
+def _settings(is_small: bool, is_short: bool) -> dict[str, str]:
+    """What is added to the settings of the process's session, or, where it is made here, all of them."""
+    if SparkContext._active_spark_context is not None:
+        return {}
+    of_small = _lines_of(SMALL_FILE) if is_small and SMALL_FILE.exists() else {}
+    if (
+        "PYSPARK_GATEWAY_PORT" in os.environ
+    ):  # spark-submit has started the JVM, perhaps where only the packages are
+        return of_small
+    os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
+    settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE))) | of_small
+    if is_short:
+        settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
+    return settings
 
 
 @contextmanager
