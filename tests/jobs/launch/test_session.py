@@ -7,7 +7,7 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch.session import session
+from jobs.launch.session import SHORT_RUN, read_settings, session
 from tests.conftest import PROJECT
 
 SAID = """
@@ -36,6 +36,15 @@ def test_a_session_is_made_for_what_it_is_to_do(options: dict[str, bool], said: 
         cwd=PROJECT, env={**environment, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.stdout.strip().splitlines()[-1:] == [said], done.stderr
+
+
+@pytest.mark.quick
+def test_the_profile_of_ticks_is_that_of_small_commands() -> None:
+    local, small, ticks = (
+        read_settings(PROJECT / "spark-conf" / f"{name}.conf") for name in ("local", "small", "ticks")
+    )
+    java = "spark.driver.extraJavaOptions"
+    assert ticks == local | small | {java: local[java].replace("GC", f"GC {SHORT_RUN}", 1)}
 
 
 def test_a_session_that_is_there_keeps_its_settings(spark: SparkSession) -> None:
