@@ -86,7 +86,12 @@ def run_cycle(
     if every is None:
         rounds = _rounds(run, counts, settle, most)
         return {**counts, "rounds": rounds}
-    ticks = repeat(run, every, for_, lambda: _rounds(run, counts, settle, most))
+
+    def tick() -> int:
+        run.store.read_settings_again()
+        return _rounds(run, counts, settle, most)
+
+    ticks = repeat(run, every, for_, tick)
     return {**counts, "rounds": sum(ticks), "ticks": len(ticks)}
 
 

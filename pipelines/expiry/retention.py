@@ -1,21 +1,22 @@
 """Which segments may leave the log, and when (docs/rocketmq/store.md 7.6)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from functools import reduce
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.rocketmq.settings import Settings
 from pipelines.rocketmq.times import LAST_MS
-from pipelines.store.progress import covered
+from pipelines.store.progress import covered, followed_rows
 from pipelines.store.replicas import read_slaves
 from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, DERIVED
+from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED
 
 HOUR_MS = 3_600_000
 
@@ -70,12 +71,14 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     """The segments whose last row was stored `retention_hours` ago or earlier, up to the first that must stay.
 
     The last segment stays whatever its age: the next message may go there. So does one that a derived table, or a replica,
-    has not read to its end.
+    has not read to its end, and one with a message that its topic keeps for longer (topicReservedTime).
     """
     *older, last = segments_of(at) or [Segment(0, 0, 0)]
     followed = min(covered(at, table) for table in DERIVED)
     slaves = {} if is_slave(at) else read_slaves(at)
     acked = min((each.acked_offset for each in slaves.values()), default=None)
+    old = [each for each in older if each.stored_ms <= now_ms - retention_hours * HOUR_MS]
+    needed = _first_kept_for_a_topic(at, now_ms, old) if old else None
     chosen: list[Segment] = []
     for segment, following in zip(older, [*older, last][1:], strict=True):
         if segment.stored_ms > now_ms - retention_hours * HOUR_MS:
@@ -88,11 +91,35 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
                 f"a slave has the log only up to byte {acked} (table replicas); if it is gone for good, --forget-replica ID "
                 "says so"
             )
+        elif needed is not None and segment.start == needed[0]:
+            hours = at.store.settings.topic_hours[needed[1]]
+            kept_by = f"topic {needed[1]} keeps its messages for {hours} hours (topicReservedTime)"
         if kept_by is not None:
             return Expiring(tuple(chosen), segment.start, f"segment {segment.start} stays: {kept_by}")
         chosen.append(segment)
     stays = [*older, last][len(chosen)]
     return Expiring(tuple(chosen), stays.start)
+
+
+def _first_kept_for_a_topic(at: Snapshot, now_ms: int, segments: Sequence[Segment]) -> tuple[int, str] | None:
+    """The first of some segments with a message that its topic keeps for longer, and that topic; None where there is none.
+
+    It is looked up in the consume queue, which is sorted by topic; a segment that this has not followed stays anyway.
+    """
+    topics = at.store.settings.topic_hours
+    if not topics:
+        return None
+    is_kept = [
+        (F.col("topic") == topic) & (F.col("store_timestamp") > now_ms - hours * HOUR_MS)
+        for topic, hours in topics.items()
+    ]
+    entries = followed_rows(at, CONSUME_QUEUE).where(
+        F.col("topic").isin(*topics)
+        & F.col("segment").between(segments[0].start, segments[-1].start)
+        & reduce(Column.__or__, is_kept)
+    )
+    found = entries.agg(F.min(F.struct("segment", "topic")).alias("first")).collect()[0]["first"]
+    return None if found is None else (found["segment"], found["topic"])
 
 
 def segments_of(at: Snapshot) -> list[Segment]:

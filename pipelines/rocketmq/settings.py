@@ -85,6 +85,26 @@ def hours_of_day(text: str) -> str:
     return text.strip()
 
 
+def topic_hours(text: str) -> dict[str, int]:
+    """Hours by topic; raises ValueError for other text.
+
+    >>> topic_hours("orders:8760;%RETRY%shipping:720"), topic_hours("")
+    ({'orders': 8760, '%RETRY%shipping': 720}, {})
+    """
+    hours = {}
+    for entry in text.strip().split(";") if text.strip() else ():
+        topic_and_hours = re.fullmatch(r"\s*([%|A-Za-z0-9_-]+):([0-9]{1,8})\s*", entry)
+        if not topic_and_hours:
+            raise ValueError(f'TOPIC:HOURS, several separated by ";"; one is "{entry}"')
+        hours[topic_and_hours[1]] = int(topic_and_hours[2])
+    return hours
+
+
+def topic_hours_list(text: str) -> str:
+    topic_hours(text)
+    return text
+
+
 def delay_levels_ms(text: str) -> tuple[int, ...]:
     """Milliseconds of levels 1, 2, …; raises ValueError for what a broker would not start with.
 
@@ -183,6 +203,10 @@ SETTINGS: Mapping[str, Setting] = {
         30_000, "milliseconds until a half message is checked again", whole_number(1, LONG_MAX)
     ),
     "fileReservedTime": Setting(72, "hours a segment is kept", whole_number(0)),
+    # A name of this store's own: a broker keeps all topics equally long.
+    "topicReservedTime": Setting(
+        "", "hours that a topic's messages are kept at least, as orders:8760;audit:720", topic_hours_list
+    ),
     "deleteWhen": Setting("04", "hours of the day at which segments expire", hours_of_day),
     "autoCreateTopicEnable": Setting(True, "whether a put may make a topic", true_or_false),
     "defaultTopicQueueNums": Setting(8, "queues of TBW102, which new topics copy", whole_number(1, 65_535)),
@@ -356,6 +380,11 @@ class Settings:
     def retry_levels_ms(self) -> tuple[int, ...]:
         """Milliseconds of the ladder's level 1 first: what retries wait."""
         return delay_levels_ms(self["retryDelayLevel"])
+
+    @property
+    def topic_hours(self) -> dict[str, int]:
+        """Hours that the messages of some topics are kept at least, by topic."""
+        return topic_hours(self["topicReservedTime"])
 
     @property
     def store_host(self) -> str:

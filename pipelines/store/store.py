@@ -139,6 +139,10 @@ class Store:
         # The table has a handful of rows.
         return Settings.of({row.name: row.value for row in self.snapshot().rows(STORE_SETTINGS)})
 
+    def read_settings_again(self) -> None:
+        """Go by the settings as they are now: for runs that last, during which an operator may change them."""
+        self.__dict__.pop("settings", None)
+
     def __getattr__(self, name: str) -> DataFrame:
         if name in TABLES_BY_NAME:
             return self.read(TABLES_BY_NAME[name])

@@ -44,7 +44,7 @@ def messages(count: int, **more: Any) -> list[dict[str, Any]]:
 
 def old_store(life: Callable[..., Life], *rows: dict[str, Any], **settings: str) -> Life:
     """Some hundred hours old, but for a last message; dispatched."""
-    one = life(**SETTINGS, **settings)
+    one = life(**(SETTINGS | settings))
     one.put(B, *rows)
     one.put(FOUR - HOUR, {"topic": "T", "queue_id": 0, "body": "young"})
     one.job("dispatch", FOUR - HOUR)
@@ -199,6 +199,26 @@ def test_when_segments_expire(
     assert only_followed == by_hand[0]
     empty = commitlake("maintain", "--store", store.uri, "--retention-hours", 0).result
     assert (empty["segments_expired"], empty["rolled"]) == (0, 0)
+
+
+def test_a_segment_stays_for_a_topic_that_is_kept_longer(life: Callable[..., Life]) -> None:
+    audit = {"topic": "audit", "queue_id": 0, "body": "kept"}
+    one = old_store(
+        life, *messages(12), audit, *messages(12), topicReservedTime="audit:1000; T:1", fileReservedTime="2"
+    )
+    kept = next(row.segment for row in one.rows() if row.topic == "audit")
+    last = one.rows()[-1].segment
+    assert 0 < kept < last
+    would = one.job("maintain", FOUR, "--dry-run", "--retention-hours", 1)
+    done = one.job("maintain", FOUR, "--retention-hours", 1)
+    assert done.result["segments_expired"] == would.result["segments_expired"] == kept // SEGMENT
+    assert "topic audit keeps its messages for 1000 hours" in done.stderr
+    assert min(row.segment for row in one.rows()) == kept
+    expect_whole(one, FOUR)
+    # Its time is over to the millisecond.
+    assert maintain(one, B + 1000 * HOUR - 1, "--force")["segments_expired"] == 0
+    assert maintain(one, B + 1000 * HOUR, "--force")["segments_expired"] == (last - kept) // SEGMENT
+    expect_whole(one, B + 1000 * HOUR)
 
 
 @pytest.mark.quick

@@ -105,6 +105,22 @@ def test_a_session_runs_many_rounds(life: Callable[..., Life]) -> None:
     assert (alone.exit_status, "needs --every SECONDS" in alone.stderr) == (2, True)
 
 
+def test_the_next_round_goes_by_a_setting_that_was_changed(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life()
+    seen = []
+
+    def a_round(run: Run, *_: object) -> int:
+        seen.append(run.store.settings["transactionCheckMax"])
+        store.job("settings", B, "set", "transactionCheckMax=3")
+        return 1
+
+    monkeypatch.setattr("jobs.run_cycle._rounds", a_round)
+    store.job("run_cycle", B, "--every", 0.1, "--for", 4)
+    assert seen[:2] == [15, 3]
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
 def test_a_session_of_rounds_ends_when_it_is_told_to(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, sent: signal.Signals

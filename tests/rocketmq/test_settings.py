@@ -111,6 +111,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(misspelt, meant):
         ("autoCreateTopicEnable", "yes", "true or false"),
         ("brokerRole", "MASTER", "one of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("deleteWhen", "24", 'hours from 00 to 23 separated by ";"'),
+        ("topicReservedTime", "a:1;b", 'TOPIC:HOURS, several separated by ";"; one is "b"'),
         ("storeHost", "broker:10911", "an address and a port, 10.0.0.1:10911 or [2001:db8::1]:10911"),
         ("brokerName", " ", "some text"),
     ],
