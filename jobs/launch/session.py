@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.errors import StoreError
-from pipelines.spark_internals.jvm import remember_names
+from pipelines.spark_internals.jvm import is_running, remember_names
 
 PROJECT = Path(__file__).resolve().parents[2]
 SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
@@ -81,7 +80,7 @@ def session(
 
 def _settings(is_small: bool, is_short: bool) -> dict[str, str]:
     """What is added to the settings of the process's session, or, where it is made here, all of them."""
-    if SparkContext._active_spark_context is not None:
+    if is_running():
         return {}
     of_small = _lines_of(SMALL_FILE) if is_small and SMALL_FILE.exists() else {}
     if (

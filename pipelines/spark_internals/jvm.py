@@ -13,6 +13,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 
+def is_running() -> bool:
+    """Whether this process has a Spark context. The public ways to ask make one, or know only this thread's session."""
+    return SparkContext._active_spark_context is not None
+
+
 def jvm(spark: SparkSession) -> Any:
     """The JVM's packages, by name."""
     return spark._jvm

@@ -11,7 +11,7 @@ from tests.conftest import PROJECT
 PYTHON = PROJECT / ".airflow" / "venv" / "bin" / "python"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not PYTHON.exists(), reason="Airflow is not set up; make airflow")
 def test_the_dags_run_in_airflow_as_shown(tmp_path: Path) -> None:
     with (tmp_path / "said").open("w+") as said:
