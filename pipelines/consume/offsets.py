@@ -68,7 +68,7 @@ def _read_rows(at: Snapshot, group: str) -> Sequence[Row]:
     """All offset rows of a group: one a queue and client."""
 
     def find() -> Sequence[Row]:
-        return at.read_small(CONSUMER_OFFSETS, group=group).collect()  # a row a queue and client
+        return at.rows(CONSUMER_OFFSETS, group=group)  # a row a queue and client
 
     return at.cached(f"offsets of {group}", (CONSUMER_OFFSETS,), find)
 
@@ -169,7 +169,7 @@ def _offset_writes(
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, Waits]:
     """The messages that queues of a group wait at."""
-    rows = at.read_small(IN_FLIGHT, group=group).collect()  # at most a row a queue
+    rows = at.rows(IN_FLIGHT, group=group)  # at most a row a queue
     return {(row.topic, row.queue_id): (row.queue_offset, row.tries, row.due_ms) for row in rows}
 
 

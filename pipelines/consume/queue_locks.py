@@ -55,7 +55,7 @@ def read_locks(at: Snapshot, group: str) -> Locks:
     """The locks of a group, also those that have ended."""
 
     def find() -> Locks:
-        rows = at.read_small(QUEUE_LOCKS, group=group).collect()  # a row a queue that is being read
+        rows = at.rows(QUEUE_LOCKS, group=group)  # a row a queue that is being read
         return {(row.topic, row.queue_id): Lock(row.holder, row.process, row.expires_ms) for row in rows}
 
     return at.cached(f"locks of {group}", (QUEUE_LOCKS,), find)

@@ -283,9 +283,7 @@ def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
     followed = covered(at, MESSAGE_INDEX)
     entries = followed_rows(at, MESSAGE_INDEX)
     if followed < at.number(COMMITLOG):
-        entries = entries.unionByName(
-            message_index_entries(at.read(COMMITLOG).where(F.col("append_seq") > followed))
-        )
+        entries = entries.unionByName(message_index_entries(at.read_after(COMMITLOG, followed)))
     entry, row = entries.alias("entry"), rows.alias("row")
     is_back = (
         (F.col("entry.topic") == F.col("row.real_topic"))

@@ -152,7 +152,7 @@ def _queue_starts(at: Snapshot, head: LogHead, log_start: int) -> dict[Queue, in
     followed = covered(at, CONSUME_QUEUE)
     entries = followed_rows(at, CONSUME_QUEUE)
     if followed < at.number(COMMITLOG):
-        later = at.read(COMMITLOG).where(F.col("append_seq") > followed)
+        later = at.read_after(COMMITLOG, followed)
         entries = entries.unionByName(consume_queue_entries(later, ()))
     left = entries.where(F.col("segment") >= log_start).groupBy("topic", "queue_id")
     # A row a queue.

@@ -93,7 +93,7 @@ def queue_entries(at: Snapshot) -> DataFrame:
     followed, entries = covered(at, CONSUME_QUEUE), followed_rows(at, CONSUME_QUEUE)
     if followed >= at.number(COMMITLOG):
         return entries
-    waiting = at.read(COMMITLOG).where(F.col("append_seq") > followed)
+    waiting = at.read_after(COMMITLOG, followed)
     return entries.unionByName(consume_queue_entries(waiting, at.store.settings.delay_levels_ms))
 
 

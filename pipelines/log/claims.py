@@ -48,7 +48,7 @@ def claims_taken(at: Snapshot) -> DataFrame:
         derived = derived.limit(0)
     if followed >= at.number(COMMITLOG):
         return derived
-    return derived.unionByName(claims_of(at.read(COMMITLOG).where(F.col("append_seq") > followed)))
+    return derived.unionByName(claims_of(at.read_after(COMMITLOG, followed)))
 
 
 def claims_of(log: DataFrame) -> DataFrame:

@@ -126,5 +126,5 @@ def parked_rows(at: Snapshot, condition: Column) -> DataFrame:
     derived = followed_rows(at, PARKED).where(condition)
     if followed >= at.number(COMMITLOG):
         return derived
-    later = at.read(COMMITLOG).where((F.col("append_seq") > followed) & F.col("due_ms").isNotNull())
+    later = at.read_after(COMMITLOG, followed).where(F.col("due_ms").isNotNull())
     return derived.unionByName(parked_messages(later).where(condition))

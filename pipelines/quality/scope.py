@@ -44,7 +44,7 @@ def scope_after(at: Snapshot, after_append: int) -> Scope:
     to_append = at.number(COMMITLOG)
     if after_append < 0 or after_append >= to_append:
         return Scope(max(after_append, -1), to_append, None)
-    new = at.read(COMMITLOG).where(F.col("append_seq") > after_append)
+    new = at.read_after(COMMITLOG, after_append)
     found = new.agg(F.min("segment")).first()
     return Scope(after_append, to_append, None if found is None else found[0])
 

@@ -102,7 +102,7 @@ def in_flight(at: Snapshot) -> Check:
 def current_bounds(at: Snapshot) -> DataFrame:
     """Each queue's bounds now: `topic`, `queue_id`, `start`, `end`; queue_bounds and the appends since."""
     known = at.read(QUEUE_BOUNDS).select("topic", "queue_id", "min_offset", "next_offset")
-    since = at.read(COMMITLOG).where(F.col("append_seq") > head_as_found(at).bounds_append_seq)
+    since = at.read_after(COMMITLOG, head_as_found(at).bounds_append_seq)
     return (
         known.unionByName(bounds_of(since))
         .groupBy("topic", "queue_id")

@@ -85,7 +85,7 @@ def _differ(own: Offsets, masters: Offsets) -> bool:
 
 def plan_offsets(at: Snapshot, master: Master, group: str, masters: Offsets) -> Plan:
     """The plan that overwrites a group's offsets by the master's, and keeps those of which the master has none."""
-    own = _offsets_by_group(at.read_small(CONSUMER_OFFSETS, group=group).collect()).get(group, {})
+    own = _offsets_by_group(at.rows(CONSUMER_OFFSETS, group=group)).get(group, {})
     if not _differ(own, masters):
         return Plan()
     rows = [tuple(row[name] for name in CONSUMER_OFFSETS.names) for row in {**own, **masters}.values()]

@@ -109,7 +109,7 @@ def _plan_offsets(at: Snapshot, group: str) -> Plan:
     """The plan that sets a group's offsets back to the ends of its queues: other messages will come there."""
     ends = head_as_found(at).next_queue_offsets
     rows = []
-    for row in at.read_small(CONSUMER_OFFSETS, group=group).collect():
+    for row in at.rows(CONSUMER_OFFSETS, group=group):
         values = row.asDict()
         values["next_offset"] = min(row.next_offset, ends.get((row.topic, row.queue_id), row.next_offset))
         rows.append(tuple(values[name] for name in CONSUMER_OFFSETS.names))

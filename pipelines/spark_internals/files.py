@@ -44,6 +44,19 @@ def read_text(spark: SparkSession, path: str) -> str | None:
         stream.close()
 
 
+def read_bytes(spark: SparkSession, path: str) -> bytes | None:
+    """The content of a small file, which fits the driver; None where it cannot be read to its end."""
+    target, files = hadoop_path(spark, path)
+    try:
+        stream = files.open(target)
+        try:
+            return bytes(jvm(spark).org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+    except Py4JJavaError:
+        return None
+
+
 def copy_file(spark: SparkSession, source: str, target: str) -> None:
     """Copy a file to a URI; a file that is there is replaced."""
     (from_path, from_files), (to_path, to_files) = hadoop_path(spark, source), hadoop_path(spark, target)

@@ -96,7 +96,7 @@ def _read_head(at: Snapshot) -> LogHead:
     bounds = [(row.topic, row.queue_id, row.min_offset, row.next_offset) for row in found]
     append_seq = at.number(COMMITLOG)
     if bounds_append_seq < append_seq:
-        since = at.read(COMMITLOG).where(F.col("append_seq") > bounds_append_seq)
+        since = at.read_after(COMMITLOG, bounds_append_seq)
         bounds += [tuple(row) for row in bounds_of(since).collect()]
     return _head(append_seq, bounds_append_seq, bounds)
 

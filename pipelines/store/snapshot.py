@@ -1,16 +1,20 @@
 """What a plan is made from: tables as of one version each, and their commit numbers in that version."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Protocol, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
+from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
 from schemas import DERIVED, PROGRESS, Table
@@ -19,6 +23,10 @@ T = TypeVar("T")
 
 # More partitions are not read file by file: each partition is a read of its own.
 PARTITIONS_READ = 8
+# More files, or bytes, are read by Spark's tasks.
+FILES_READ, BYTES_READ = 32, 4 * 1024**2
+# Of more files the statistics are not looked through on the driver.
+FILES_LOOKED_AT = 500
 
 
 class OpenStore(Protocol):
@@ -79,34 +87,79 @@ class Snapshot:
         """The rows of the table in the pinned version."""
         return self._pin(table).read(self.store.spark)
 
-    def rows(self, table: Table) -> Sequence[Row]:
-        """All rows of a table of settings, topics or the like, which fit the driver."""
-        return self.cached("rows", (table,), lambda: tuple(self.read_small(table).collect()))
+    def rows(self, table: Table, **where: str) -> Sequence[Row]:
+        """The rows of a table of settings, topics or the like, which fit the driver.
+
+        where  values of its partition columns; without them the rows are kept for the store's other snapshots
+        """
+        if where:
+            return self._rows(table, where)
+        return self.cached("rows", (table,), lambda: self._rows(table, where))
+
+    def _rows(self, table: Table, where: Mapping[str, str]) -> Sequence[Row]:
+        files = _files_where(self.listed_files(table), where)
+        if files is None or len(files) > FILES_READ or sum(file.size for file in files) > BYTES_READ:
+            return tuple(self.read_small(table, **where).collect())
+        try:
+            return tuple(row for file in files for row in self._rows_of(table, file))
+        except (pa.ArrowException, OSError):
+            # Spark says what is wrong with a file as it does for every table.
+            return tuple(self.read_small(table, **where).collect())
+
+    def _rows_of(self, table: Table, file: ListedFile) -> Iterator[Row]:
+        """The rows of one file, without Spark: for a few rows its tasks and plans take a hundred times as long."""
+        assert all(table.columns[name].dataType == StringType() for name in table.partition_by), table.name
+        row_of = Row(*table.names)
+        data = read_bytes(self.store.spark, f"{self.store.path(table)}/{file.name}")
+        if data is None:
+            raise FileNotFoundError(file.name)
+        for stored in pq.read_table(pa.BufferReader(data)).to_pylist(maps_as_pydicts="strict"):
+            values = {**stored, **file.partition}
+            yield row_of(*(values.get(name) for name in table.names))
 
     def read_small(self, table: Table, **where: str) -> DataFrame:
-        """The rows of a table of few files; `where` restricts its partition columns.
-
-        The files are read directly where they are known, which saves Delta's own listing of them.
-        """
-        listed = self._pin(table).listed_files()
-        by_partition: dict[tuple[str | None, ...], list[str]] = {}
-        for file in listed or ():
-            if all(file.partition[name] == value for name, value in where.items()):
-                values = tuple(file.partition[name] for name in table.partition_by)
-                by_partition.setdefault(values, []).append(f"{self.store.path(table)}/{file.name}")
-        if listed is None or len(by_partition) > PARTITIONS_READ:
-            rows = _with_all_columns(table, self.read(table))
-            for name, value in where.items():
-                rows = rows.where(F.col(name) == value)
+        """The rows of a table of few files; `where` restricts its partition columns."""
+        files = _files_where(self.listed_files(table), where)
+        rows = None if files is None else self._read_files(table, files)
+        if rows is not None:
             return rows
+        rows = _with_all_columns(table, self.read(table))
+        for name, value in where.items():
+            rows = rows.where(F.col(name) == value)
+        return rows
+
+    def read_after(self, table: Table, append_seq: int) -> DataFrame:
+        """The rows of later appends, in a table with the column `append_seq`.
+
+        Their files are told by the statistics. So a few of them are read without the Spark jobs by which Delta looks for
+        files of any table.
+        """
+        is_later = F.col("append_seq") > append_seq
+        files = _files_after(self._pin(table).listed_files(FILES_LOOKED_AT), append_seq)
+        rows = None if files is None or len(files) > FILES_READ else self._read_files(table, files)
+        return (self.read(table) if rows is None else rows).where(is_later)
+
+    def _read_files(self, table: Table, files: Sequence[ListedFile]) -> DataFrame | None:
+        """The rows of some files, read directly, which saves Delta's listing of them; None where they are many."""
+        by_partition: dict[tuple[str | None, ...], list[str]] = {}
+        for file in files:
+            values = tuple(file.partition[name] for name in table.partition_by)
+            by_partition.setdefault(values, []).append(f"{self.store.path(table)}/{file.name}")
+        if len(by_partition) > PARTITIONS_READ:
+            return None
         if not by_partition:
             return self.store.spark.createDataFrame([], table.columns)
         stored = StructType([field for field in table.columns if field.name not in table.partition_by])
         parts = [
             self.store.spark.read.schema(stored)
-            .parquet(*files)
-            .withColumns({name: F.lit(value) for name, value in zip(table.partition_by, values, strict=True)})
-            for values, files in by_partition.items()
+            .parquet(*paths)
+            .withColumns(
+                {
+                    name: F.lit(value).cast(table.columns[name].dataType)
+                    for name, value in zip(table.partition_by, values, strict=True)
+                }
+            )
+            for values, paths in by_partition.items()
         ]
         return reduce(DataFrame.unionAll, parts).select(*table.names)
 
@@ -188,6 +241,22 @@ class Snapshot:
                 raise TableMissing(f"the store at {self.store.uri} has no table {table.name}: {remedy}")
             self._pinned[table.name] = found
         return self._pinned[table.name]
+
+
+def _files_where(files: Sequence[ListedFile] | None, where: Mapping[str, str]) -> Sequence[ListedFile] | None:
+    """Those of some files that are of partitions with these values; None where the files are not known."""
+    if files is None:
+        return None
+    return [file for file in files if all(file.partition[name] == value for name, value in where.items())]
+
+
+def _files_after(files: Sequence[ListedFile] | None, append_seq: int) -> Sequence[ListedFile] | None:
+    """Those of some files that have rows of later appends; None where that is not known without a query."""
+    if files is None:
+        return None
+    stats = [json.loads(file.stats or "{}") for file in files]
+    greatest = [each.get("maxValues", {}).get("append_seq") for each in stats]
+    return [file for file, last in zip(files, greatest, strict=True) if last is None or last > append_seq]
 
 
 def _with_all_columns(table: Table, rows: DataFrame) -> DataFrame:

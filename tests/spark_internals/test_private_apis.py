@@ -6,6 +6,8 @@ What fails here makes many other tests fail, so a failure is a sentence: what br
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -274,7 +276,7 @@ def _(ground: Ground) -> None:
     assert {"path", "partitionValues", "size", "stats"} <= set(ground.snapshot.files(ground.spark).columns)
 
 
-@check("delta_log.DeltaSnapshot.listed_files", "`allFiles` of Snapshot.checksumOpt")
+@check("delta_log.DeltaSnapshot.listed_files", "`allFiles` of Snapshot.checksumOpt, JsonUtils.mapper")
 def _(ground: Ground) -> None:
     (listed,) = ground.snapshot.listed_files() or []
     assert Path(ground.path, listed.name).stat().st_size == listed.size
@@ -368,6 +370,12 @@ def _(ground: Ground) -> None:
     assert "a token" in (files.read_text(ground.spark, f"{ground.path}/_delta_log/{0:020d}.json") or "")
 
 
+@check("files.read_bytes", "commons-io's IOUtils.toByteArray")
+def _(ground: Ground) -> None:
+    Path(f"{ground.path}-bytes").write_bytes(bytes(range(256)))
+    assert files.read_bytes(ground.spark, f"{ground.path}-bytes") == bytes(range(256))
+
+
 @check("files.copy_file", "Hadoop's FileUtil.copy")
 def _(ground: Ground) -> None:
     Path(f"{ground.path}-source").write_text("ü")
@@ -405,6 +413,13 @@ def _(ground: Ground) -> None:
 @check("java_properties.java_properties", "java.util.Properties as a map of py4j")
 def _(ground: Ground) -> None:
     assert java_properties(ground.spark, "a: b") == {"a": "b"}
+
+
+@check("jvm.is_running", "SparkContext._active_spark_context")
+def _(ground: Ground) -> None:
+    assert jvm.is_running()
+    asked = "from pipelines.spark_internals.jvm import is_running; print(is_running())"
+    assert subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True).stdout == "False\n"
 
 
 @check("jvm.jvm", "SparkSession._jvm")

@@ -1,10 +1,13 @@
 """Small tables are read where their files lie: the same rows as Delta gives, of the version that is pinned."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import Reached, plan_commit
@@ -13,7 +16,17 @@ from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
 from pipelines.store.snapshot import PARTITIONS_READ, Snapshot
 from pipelines.store.store import Store
-from schemas import CONSUMER_OFFSETS, PROGRESS
+from schemas import (
+    COMMITLOG,
+    CONSUMER_OFFSETS,
+    PARKED,
+    PROGRESS,
+    QUEUE_BOUNDS,
+    STORE_SETTINGS,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+)
+from tests.life import B, Life
 
 GROUPS = {
     "one": ["T"],
@@ -32,7 +45,9 @@ def by_delta(at: Snapshot, group: str) -> list:
 
 
 def offsets(at: Snapshot) -> list[int]:
-    return [row.next_offset for row in at.read_small(CONSUMER_OFFSETS, group="one").collect()]
+    rows = at.rows(CONSUMER_OFFSETS, group="one")
+    assert list(rows) == at.read_small(CONSUMER_OFFSETS, group="one").collect()
+    return [row.next_offset for row in rows]
 
 
 def copy(store: Store, directory: Path) -> Store:
@@ -48,9 +63,10 @@ def test_a_groups_partitions_are_read_as_delta_reads_them(store: Store) -> None:
     at = store.snapshot()
     for group, topics in GROUPS.items():
         rows = sorted(at.read_small(CONSUMER_OFFSETS, group=group).collect())
-        assert rows == by_delta(at, group)
+        assert rows == sorted(at.rows(CONSUMER_OFFSETS, group=group)) == by_delta(at, group)
         assert [row.next_offset for row in rows] == [4] * 2 * len(topics)
     assert at.read_small(CONSUMER_OFFSETS, group="nobody").collect() == []
+    assert at.rows(CONSUMER_OFFSETS, group="nobody") == ()
 
 
 def test_a_pinned_version_is_read_whatever_came_after_it(store: Store) -> None:
@@ -101,3 +117,56 @@ def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], 
     assert at.listed_files(PROGRESS) is None
     assert {row.follower: row.append_seq for row in at.rows(PROGRESS)} == {"follower": 5}
     assert len(at.read_small(CONSUMER_OFFSETS, group="one").collect()) == 2
+
+
+@contextmanager
+def expect_jobs(spark: SparkSession, expected: int) -> Iterator[None]:
+    """Raises AssertionError where the block takes another number of Spark jobs."""
+    group = str(uuid4())
+    spark.sparkContext.setJobGroup(group, group)
+    try:
+        yield
+    finally:
+        spark.sparkContext.setJobGroup("", "")
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == expected
+
+
+def test_small_tables_have_the_rows_and_types_that_spark_reads(life: Callable[..., Life]) -> None:
+    one = life()
+    one.job("topics", B, "create", "quoted", "--queues", 3, "--attributes", "+message.type=DELAY")
+    one.put(B, {"topic": "T", "body": "b", "delay_level": 3}, {"topic": "T", "body": "b"})
+    one.job("dispatch", B)
+    at = one.store.snapshot()
+    for table in (TOPICS, STORE_SETTINGS, QUEUE_BOUNDS, PROGRESS, PARKED, SUBSCRIPTION_GROUPS):
+        with expect_jobs(one.store.spark, 0):
+            read = at.rows(table)
+        by_spark = at.read(table).select(*table.names).collect()
+        assert sorted(map(str, read)) == sorted(map(str, by_spark)), table.name
+        assert sorted(map(repr, map(Row.asDict, read))) == sorted(map(repr, map(Row.asDict, by_spark)))
+    assert {"attributes": {"message.type": "DELAY"}}.items() <= next(
+        row.asDict().items() for row in at.rows(TOPICS) if row.topic == "quoted"
+    )
+
+
+def test_a_small_table_whose_file_is_damaged_is_an_error_as_of_any_table(store: Store) -> None:
+    record(store, "one", ["T"], 3)
+    for file in Path(store.uri, CONSUMER_OFFSETS.name).rglob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(Exception, match="FAILED_READ_FILE"):
+        store.snapshot().rows(CONSUMER_OFFSETS, group="one")
+
+
+def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Life]) -> None:
+    one = life(mappedFileSizeCommitLog="4096")
+    for number in range(4):
+        one.put(B + number, *({"topic": "T", "body": "b" * 300} for _ in range(5)))
+    at = one.store.snapshot()
+    for append in range(-1, 5):
+        rows = at.read_after(COMMITLOG, append)
+        by_delta = at.read(COMMITLOG).where(F.col("append_seq") > append)
+        assert rows.schema.simpleString() == by_delta.schema.simpleString()
+        assert sorted(map(str, rows.collect())) == sorted(map(str, by_delta.collect()))
+        assert rows.count() == 5 * max(3 - append, 0)
+    with expect_jobs(one.store.spark, 1):
+        at.read_after(COMMITLOG, 2).collect()
+    assert at.read_after(COMMITLOG, 3).isEmpty()
