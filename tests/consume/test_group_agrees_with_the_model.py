@@ -174,17 +174,18 @@ def overtaken(meanwhile: Callable[[str], None]) -> Iterator[set[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 7))]
+    ("seed", "steps"),
+    [(1, STEPS // 2), *(pytest.param(seed, STEPS, marks=pytest.mark.nightly) for seed in range(2, 7))],
 )
 def test_random_groups(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int
 ) -> None:
     # Of this table, by which retries do not wait, the third level is the last.
     store = life(messageDelayLevel="1s 2s 3s")
     assert list(store.store.settings.retry_levels_ms[: len(LADDER_MS)]) == LADDER_MS
     history = History(store, Listeners(tmp_path, monkeypatch), seed)
     try:
-        for _ in range(STEPS):
+        for _ in range(steps):
             history.step()
         history.expect_agreement()
     except BaseException:
