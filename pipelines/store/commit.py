@@ -181,6 +181,7 @@ def expect_head(store: Store, write: Write) -> None:
         raise HeadMoved(
             f"planned commit {write.number} of {write.table.name}, but its last commit is {found}"
         )
+    newest.load_numbers()
 
 
 def find_commit(store: Store, write: Write, token: str) -> CommitInfo | None:

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
@@ -76,16 +77,22 @@ class Snapshot:
         return self.store.delta(table).commit_id(version)
 
     def preload(self, *tables: Table) -> None:
-        """Pin tables ahead of their commits, and have Delta replay their logs, which the commits need.
+        """Pin tables ahead of their commits, and have Delta know their commit numbers, which the commits need.
 
         A thread does this while the job run goes on to its commit.
         """
         for table in tables:
-            self.store.cache.preload(self._pin(table).replay)
+            self.store.cache.preload(self._pin(table).load_numbers)
 
     def read(self, table: Table) -> DataFrame:
-        """The rows of the table in the pinned version."""
-        return self._pin(table).read(self.store.spark)
+        """The rows of the table in the pinned version.
+
+        A small table is read directly: Delta's own looking for the files of a query takes longer than reading them.
+        """
+        files = self._pin(table).listed_files(FILES_READ)
+        is_small = files is not None and sum(file.size for file in files) <= BYTES_READ
+        rows = self._read_files(table, files) if files is not None and is_small else None
+        return self._pin(table).read(self.store.spark) if rows is None else rows
 
     def rows(self, table: Table, **where: str) -> Sequence[Row]:
         """The rows of a table of settings, topics or the like, which fit the driver.
@@ -140,7 +147,10 @@ class Snapshot:
         return (self.read(table) if rows is None else rows).where(is_later)
 
     def _read_files(self, table: Table, files: Sequence[ListedFile]) -> DataFrame | None:
-        """The rows of some files, read directly, which saves Delta's listing of them; None where they are many."""
+        """The rows of some files, read directly, which saves Delta's listing of them; None where they are many.
+
+        None also where one is lost: Spark refuses that at once, where a table of Delta's fails when it is read.
+        """
         by_partition: dict[tuple[str | None, ...], list[str]] = {}
         for file in files:
             values = tuple(file.partition[name] for name in table.partition_by)
@@ -150,17 +160,17 @@ class Snapshot:
         if not by_partition:
             return self.store.spark.createDataFrame([], table.columns)
         stored = StructType([field for field in table.columns if field.name not in table.partition_by])
-        parts = [
-            self.store.spark.read.schema(stored)
-            .parquet(*paths)
-            .withColumns(
-                {
-                    name: F.lit(value).cast(table.columns[name].dataType)
-                    for name, value in zip(table.partition_by, values, strict=True)
-                }
-            )
-            for values, paths in by_partition.items()
-        ]
+        parts = []
+        for values, paths in by_partition.items():
+            try:
+                rows = self.store.spark.read.schema(stored).parquet(*paths)
+            except AnalysisException:
+                return None
+            partition = {
+                name: F.lit(value).cast(table.columns[name].dataType)
+                for name, value in zip(table.partition_by, values, strict=True)
+            }
+            parts.append(rows.withColumns(partition))
         return reduce(DataFrame.unionAll, parts).select(*table.names)
 
     def files(self, table: Table) -> DataFrame:
