@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
 from delta import exceptions
 from pyspark.sql import DataFrame, SparkSession
 
@@ -51,6 +52,17 @@ PUTS_A_FILE = frozenset(
 
 # The version of which Snapshot's fields are known, and the bit of its lazy value `transactions`.
 _DELTA_READ, _HAS_TRANSACTIONS = "4.4.0", 1 << 19
+
+# More files are listed by a query.
+FILES_LISTED = 500
+_FILE_COLUMNS = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partitionValues", pa.map_(pa.string(), pa.string())),
+        ("size", pa.int64()),
+        ("stats", pa.string()),
+    ]
+)
 
 # Scheme of a path → class of its log store. The session chooses it, the same for every store it opens.
 _log_stores: dict[str, str] = {}
@@ -317,8 +329,15 @@ class DeltaSnapshot:
         return DataFrame(java_session(spark).baseRelationToDataFrame(relation), spark)
 
     def files(self, spark: SparkSession) -> DataFrame:
-        """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues), …"""
-        return DataFrame(self._snapshot.allFiles().toDF(), spark)
+        """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues).
+
+        Few of them come from the checksum file, for which Spark runs no job.
+        """
+        listed = None if self._is_longer_than(FILES_LISTED) else self._in_checksum_file("allFiles")
+        if listed is None:
+            return DataFrame(self._snapshot.allFiles().toDF(), spark).select(*_FILE_COLUMNS.names)
+        rows = [{**each, "partitionValues": list(each["partitionValues"].items())} for each in listed]
+        return spark.createDataFrame(pa.Table.from_pylist(rows, _FILE_COLUMNS))
 
     def listed_files(self, at_most: int | None = None) -> list[ListedFile] | None:
         """All its files, where the version's checksum file lists them; None where it does not, or they are more.
@@ -328,10 +347,14 @@ class DeltaSnapshot:
         Delta lists them there while they are few. Otherwise Delta runs four Spark jobs to list the files of a version it has
         not read yet: half a second for a table of ten rows.
         """
-        checksum = self._checksum_file
-        if at_most is not None and checksum is not None and checksum.numFiles() > at_most:
+        if at_most is not None and self._is_longer_than(at_most):
             return None
         return self._listed_files
+
+    def _is_longer_than(self, count: int) -> bool:
+        """Whether the checksum file knows of more files."""
+        checksum = self._checksum_file
+        return checksum is not None and checksum.numFiles() > count
 
     @cached_property
     def _listed_files(self) -> list[ListedFile] | None:

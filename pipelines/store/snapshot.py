@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
-from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
+from pipelines.spark_internals.delta_log import FILES_LISTED, DeltaSnapshot, DeltaTable, ListedFile
 from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
@@ -26,8 +26,6 @@ T = TypeVar("T")
 PARTITIONS_READ = 8
 # More files, or bytes, are read by Spark's tasks.
 FILES_READ, BYTES_READ = 32, 4 * 1024**2
-# Of more files the statistics are not looked through on the driver.
-FILES_LOOKED_AT = 500
 
 
 class OpenStore(Protocol):
@@ -142,7 +140,7 @@ class Snapshot:
         files of any table.
         """
         is_later = F.col("append_seq") > append_seq
-        files = _files_after(self._pin(table).listed_files(FILES_LOOKED_AT), append_seq)
+        files = _files_after(self._pin(table).listed_files(FILES_LISTED), append_seq)
         rows = None if files is None or len(files) > FILES_READ else self._read_files(table, files)
         return (self.read(table) if rows is None else rows).where(is_later)
 
@@ -174,7 +172,7 @@ class Snapshot:
         return reduce(DataFrame.unionAll, parts).select(*table.names)
 
     def files(self, table: Table) -> DataFrame:
-        """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON), …"""
+        """The table's files in the pinned version: `path`, `partitionValues`, `size`, `stats` (JSON)."""
         return self._pin(table).files(self.store.spark)
 
     def listed_files(self, table: Table) -> list[ListedFile] | None:

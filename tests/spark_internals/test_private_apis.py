@@ -271,9 +271,15 @@ def _(ground: Ground) -> None:
     assert sorted(row.id for row in ground.snapshot.read(ground.spark).collect()) == [0, 1]
 
 
-@check("delta_log.DeltaSnapshot.files", "Snapshot.allFiles")
+@check("delta_log.DeltaSnapshot.files", "Snapshot.allFiles, and `allFiles` of Snapshot.checksumOpt")
 def _(ground: Ground) -> None:
-    assert {"path", "partitionValues", "size", "stats"} <= set(ground.snapshot.files(ground.spark).columns)
+    few = ground.snapshot.files(ground.spark)
+    with mock.patch.object(delta_log, "FILES_LISTED", 0):
+        many = ground.snapshot.files(ground.spark)
+    assert "LocalTableScan" in few._jdf.queryExecution().toString()
+    assert "LocalTableScan" not in many._jdf.queryExecution().toString()
+    assert few.columns == many.columns == ["path", "partitionValues", "size", "stats"]
+    assert few.collect() == many.collect() != []
 
 
 @check("delta_log.DeltaSnapshot.listed_files", "`allFiles` of Snapshot.checksumOpt, JsonUtils.mapper")
