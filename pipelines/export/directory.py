@@ -4,16 +4,23 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from pyarrow import fs
+from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, resolved
 from pipelines.errors import BadInput
+from pipelines.spark_internals.files import locked_by_jvm
+from pipelines.store.lock import local_path
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import absolute
 
+# A broker that runs holds a lock on this file of its directory.
+LOCK = "lock"
 # Files under way: a broker does not start with a file among its own whose name it cannot read.
 UNDER_WAY = "_export"
 _ZEROS = bytes(1024 * 1024)
@@ -61,6 +68,28 @@ class ExportDirectory:
             files.delete_dir(f"{base}/{path}")
         elif kind == fs.FileType.File:
             files.delete_file(f"{base}/{path}")
+
+
+@contextmanager
+def held(spark: SparkSession, uri: str) -> Iterator[None]:
+    """While inside, no other export writes to the directory and no broker starts in it; it is made where it is missing.
+
+    Raises BadInput where one does already. Only a directory on this machine is held.
+    """
+    path = local_path(uri)
+    if path is None:
+        yield
+        return
+
+    def refuse() -> NoReturn:
+        raise BadInput(
+            f"another export is writing to {uri}, or a broker runs in it (its file {LOCK} is locked). Nothing was written; "
+            "run this again once that has ended"
+        )
+
+    Path(path).mkdir(parents=True, exist_ok=True)
+    with locked_by_jvm(spark, Path(path, LOCK), 0, refuse):
+        yield
 
 
 def expect_apart(at: Snapshot, uri: str) -> None:

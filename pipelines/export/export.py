@@ -12,7 +12,7 @@ from functools import cached_property
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
-from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart
+from pipelines.export.directory import LOCK, UNDER_WAY, ExportDirectory, expect_apart, held
 from pipelines.export.index import write_index
 from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments
@@ -100,7 +100,19 @@ class Export:
         return self.from_offset - self.from_offset % self._at.store.settings.segment_bytes
 
     def write(self, advance: Callable[[int], None]) -> Exported:
-        """Write what the directory lacks. Run again after it was interrupted, it goes on."""
+        """Write what the directory lacks. Run again after it was interrupted, it goes on.
+
+        Raises BadInput where another export or a broker uses the directory, or has since it was looked at.
+        """
+        with held(self._at.store.spark, self.to.uri):
+            if self._read_note() != self._note:
+                raise BadInput(
+                    f"another export has written to {self.to.uri} meanwhile. Nothing was written; run this again, and it "
+                    "adds what is new"
+                )
+            return self._write(advance)
+
+    def _write(self, advance: Callable[[int], None]) -> Exported:
         at, to = self._at, self.to
         messages, segments, files = 0, 0, 0
         index_files = {} if self._note is None else dict(self._note.index_files)
@@ -137,7 +149,7 @@ class Export:
         found = self.to.found
         content = found.read(NOTE)
         if content is None:
-            names = [entry.name for entry in found.entries("")]
+            names = [entry.name for entry in found.entries("") if entry.name != LOCK]
             # A first export that was cut short has the broker's sign and this store's folder for files under way.
             if names and UNDER_WAY not in names:
                 raise BadInput(

@@ -1,5 +1,6 @@
 """`commitlake export_store`: what a real broker wrote, imported and exported, is that broker's bytes again."""
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipelines.errors import BadInput
+from pipelines.export.export import Export
 from pipelines.export.index import HEADER, ITEM
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
@@ -84,8 +87,9 @@ def test_the_config_says_what_the_brokers_says(broker_and_export: tuple[Path, Pa
 def test_nothing_is_left_of_the_way(broker_and_export: tuple[Path, Path, JobRun]) -> None:
     _, export, run = broker_and_export
     names = {entry.name for entry in export.iterdir()} - {"timerlog", "timerwheel"}
-    assert names == {"checkpoint", "commitlake-export.json", "commitlog", "config", "consumequeue", "index"}
-    assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file())
+    written = {"checkpoint", "commitlake-export.json", "commitlog", "config", "consumequeue", "index"}
+    assert names == {*written, "lock"}
+    assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file()) - 1
 
 
 @pytest.mark.slow
@@ -152,6 +156,32 @@ def test_a_directory_that_holds_something_else_is_refused(
     assert run.exit_status == 2
     assert "letter.txt" in run.stderr
     assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["letter.txt"]
+
+
+def test_a_directory_that_a_broker_or_another_export_has_open_is_refused(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    at, to, export = ("--store", store.uri), ("--to", tmp_path / "export"), tmp_path / "export"
+    export.mkdir()
+    with (export / "lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)  # as a broker does: one byte
+        run = commitlake("export_store", *at, *to)
+        assert run.exit_status == 2
+        assert "its file lock is locked" in run.stderr
+        assert [entry.name for entry in export.iterdir()] == ["lock"]
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    assert (export / "commitlake-export.json").exists()
+
+
+def test_an_export_that_has_changed_since_it_was_looked_at_is_refused(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    late = Export(store, str(tmp_path / "export"), 0)
+    assert commitlake("export_store", "--store", store.uri, "--to", tmp_path / "export").exit_status == 0
+    whole = files_of(tmp_path / "export")
+    with pytest.raises(BadInput, match="another export has written to"):
+        late.write(lambda _: None)
+    assert files_of(tmp_path / "export") == whole
 
 
 def test_an_export_that_a_broker_went_on_with_is_refused(
