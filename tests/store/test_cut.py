@@ -4,13 +4,15 @@ from collections.abc import Callable
 from unittest import mock
 
 import pytest
+from pyspark.sql import DataFrame
 
 import jobs.validate
 import pipelines.store.commit as committing
 import pipelines.store.head
+from pipelines.errors import StoreError
 from pipelines.produce import put
 from pipelines.store.commit import commit
-from pipelines.store.cut import cut_damaged_append, is_append_only, plan_cut, plan_set_aside
+from pipelines.store.cut import cut_damaged_append, is_append_only, plan_cut, plan_record_cut, plan_set_aside
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -75,3 +77,20 @@ def test_an_append_is_cut_off_whatever_it_has_lost(store: Store) -> None:
     assert sorted(map(tuple, store.cuts.collect())) == [(2, 300), (4, 200)]
     kept = store.cut_rows.select("cut_seq", "append_seq", "physical_offset").orderBy("physical_offset")
     assert [tuple(row) for row in kept.collect()] == [(2, 1, 300), (2, 1, 400)]
+
+
+def test_rows_that_were_not_all_set_aside_stay_in_the_log(store: Store) -> None:
+    append(store, 0, 100, planned=Planned(3, 0, 200, 300))
+
+    def loses_a_row(at: Snapshot, rows: DataFrame, offset: int | None, planned: Planned | None) -> Plan:
+        return plan_record_cut(at, rows.limit(1), offset, planned)
+
+    with (
+        mock.patch("pipelines.store.cut.plan_record_cut", loses_a_row),
+        pytest.raises(StoreError, match="cut_rows"),
+    ):
+        cut_damaged_append(store)
+    assert store.commitlog.count() == 2
+    assert store.cuts.isEmpty()
+    assert cut_damaged_append(store) is not None
+    assert (store.commitlog.count(), store.cut_rows.count()) == (0, 2)
