@@ -76,12 +76,23 @@ class BrokerDirectory:
         return files, f"{base}/{path}".rstrip("/")
 
 
-@lru_cache(maxsize=16)
+def from_anywhere(uri: str) -> str:
+    """The URI without a relative path, so that a job and its executors mean the same directory."""
+    return uri if _has_scheme(uri) else Path(uri).absolute().as_posix()
+
+
 def resolved(uri: str) -> tuple[fs.FileSystem, str]:
     """The file system of a URI and the path in it."""
+    return _elsewhere(uri) if _has_scheme(uri) else (fs.LocalFileSystem(), from_anywhere(uri))
+
+
+def _has_scheme(uri: str) -> bool:
+    return len(urlparse(uri).scheme) > 1
+
+
+@lru_cache(maxsize=16)
+def _elsewhere(uri: str) -> tuple[fs.FileSystem, str]:
     parsed = urlparse(uri)
-    if len(parsed.scheme) <= 1:
-        return fs.LocalFileSystem(), Path(uri).absolute().as_posix()
     expect_no_secret(uri)
     scheme = ARROW_SCHEMES.get(parsed.scheme, parsed.scheme)
     try:

@@ -65,7 +65,7 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     if rebuild:
         writes = [
             at.replace(table, rows if count else rows.limit(0), planned=_planned(table, count))
-            for table, rows, count in derived_rows(at, DERIVED, _log_rows(at, -1, last_append))
+            for table, rows, count in derived_rows(at, DERIVED, _up_to(at, at.read(COMMITLOG), last_append))
         ]
         lagging: Sequence[Table] = DERIVED
     else:
@@ -110,9 +110,8 @@ def confirmed(at: Snapshot) -> Confirmed:
     return Confirmed(first_append - 1, rest)
 
 
-def _log_rows(at: Snapshot, after_append: int, last_append: int) -> DataFrame:
-    """The log's rows of the appends after one, and up to another one."""
-    log = at.read_after(COMMITLOG, after_append)
+def _up_to(at: Snapshot, log: DataFrame, last_append: int) -> DataFrame:
+    """Those of the log's rows that are of appends up to one."""
     return log if last_append >= at.number(COMMITLOG) else log.where(F.col("append_seq") <= last_append)
 
 
@@ -140,7 +139,7 @@ def _new_rows_of(
     # All tables follow one range of appends, unless one was made again.
     for after_append in sorted({followed[table.name].append_seq for table in lagging}):
         tables = [table for table in lagging if followed[table.name].append_seq == after_append]
-        log = _log_rows(at, after_append, last_append)
+        log = _up_to(at, at.read_after(COMMITLOG, after_append), last_append)
         for table, rows, count in derived_rows(at, tables, log):
             if _has_more(at, table, followed[table.name]):
                 new, planned = rows if count else rows.limit(0), _planned(table, count)

@@ -13,14 +13,15 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, resolved
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.spark_internals.files import locked_by_jvm
-from pipelines.store.lock import local_path
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import absolute
 
 # A broker that runs holds a lock on this file of its directory.
 LOCK = "lock"
+# An export that was killed leaves its JVM, which holds the lock, for a second or two.
+SECONDS_OF_A_KILLED_JVM = 10
 # Files under way: a broker does not start with a file among its own whose name it cannot read.
 UNDER_WAY = "_export"
 _ZEROS = bytes(1024 * 1024)
@@ -74,21 +75,21 @@ class ExportDirectory:
 def held(spark: SparkSession, uri: str) -> Iterator[None]:
     """While inside, no other export writes to the directory and no broker starts in it; it is made where it is missing.
 
-    Raises BadInput where one does already. Only a directory on this machine is held.
+    Raises StoreError where one does already. Only a directory on this machine is held.
     """
-    path = local_path(uri)
-    if path is None:
+    files, path = resolved(uri)
+    if not isinstance(files, fs.LocalFileSystem):
         yield
         return
 
     def refuse() -> NoReturn:
-        raise BadInput(
+        raise StoreError(
             f"another export is writing to {uri}, or a broker runs in it (its file {LOCK} is locked). Nothing was written; "
             "run this again once that has ended"
         )
 
     Path(path).mkdir(parents=True, exist_ok=True)
-    with locked_by_jvm(spark, Path(path, LOCK), 0, refuse):
+    with locked_by_jvm(spark, Path(path, LOCK), SECONDS_OF_A_KILLED_JVM, refuse):
         yield
 
 

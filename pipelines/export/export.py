@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
+from pipelines.broker_files.directory import from_anywhere
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
 from pipelines.export.directory import LOCK, UNDER_WAY, ExportDirectory, expect_apart, held
 from pipelines.export.index import write_index
@@ -70,7 +71,7 @@ class Export:
     """
 
     def __init__(self, store: Store, to: str, now_ms: int) -> None:
-        self.to = ExportDirectory(to)
+        self.to = ExportDirectory(from_anywhere(to))
         self._at = store.snapshot()
         self._now_ms = now_ms
         self.head = read_head(self._at)
@@ -102,11 +103,11 @@ class Export:
     def write(self, advance: Callable[[int], None]) -> Exported:
         """Write what the directory lacks. Run again after it was interrupted, it goes on.
 
-        Raises BadInput where another export or a broker uses the directory, or has since it was looked at.
+        Raises StoreError where another export or a broker uses the directory, or has written to it since it was read.
         """
         with held(self._at.store.spark, self.to.uri):
             if self._read_note() != self._note:
-                raise BadInput(
+                raise StoreError(
                     f"another export has written to {self.to.uri} meanwhile. Nothing was written; run this again, and it "
                     "adds what is new"
                 )

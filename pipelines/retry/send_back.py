@@ -133,7 +133,7 @@ def failures_of(at: Snapshot, requests: DataFrame, group: SubscriptionGroupConfi
         .select("asked.*")
     )
     generations = (
-        at.read_small(CONSUMER_OFFSETS, group=group.group)
+        at.read(CONSUMER_OFFSETS, group=group.group)
         .where(F.col("client_id") == "")
         .select("topic", "queue_id", "generation")
     )

@@ -17,7 +17,8 @@ from urllib.parse import quote, unquote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file, is_conflict
+from pipelines.spark_internals.conflicts import is_conflict
+from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import is_java, java_session, jvm
 

@@ -11,31 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
-from delta import exceptions
 from pyspark.sql import DataFrame, SparkSession
 
+from pipelines.spark_internals.commit_numbers import put_numbers
 from pipelines.spark_internals.files import hadoop_path
-from pipelines.spark_internals.jvm import is_java, java_causes, java_session, jvm
+from pipelines.spark_internals.jvm import java_causes, java_session, jvm
 
 # The parts of a file's statistics that have a value for each column.
 _BOUNDS = ("minValues", "maxValues")
 # Matches a file name that is an absolute path or a URI, or that Spark would take for a glob pattern.
 NOT_BELOW = re.compile(r"\A/|:|[{}\[\]*?\\]")
 
-# In Java the first is the base class of the others; in Python none is a subclass of another.
-CONFLICTS = (
-    exceptions.DeltaConcurrentModificationException,
-    exceptions.ConcurrentAppendException,
-    exceptions.ConcurrentDeleteDeleteException,
-    exceptions.ConcurrentDeleteReadException,
-    exceptions.ConcurrentTransactionException,
-    exceptions.ConcurrentWriteException,
-    exceptions.MetadataChangedException,
-    exceptions.ProtocolChangedException,
-)
 # Delta's log stores that commit by putting a file. Others record a commit elsewhere first, and the file may come later: the
 # one that uses DynamoDB for S3 (io.delta.storage.S3DynamoDBLogStore), or a user's own.
 PUTS_A_FILE = frozenset(
@@ -50,8 +39,7 @@ PUTS_A_FILE = frozenset(
     )
 )
 
-# The version of which Snapshot's fields are known, and the bit of its lazy value `transactions`.
-_DELTA_READ, _HAS_TRANSACTIONS = "4.4.0", 1 << 19
+_COLUMN_MAPPING = "delta.columnMapping.mode"
 
 # More files are listed by a query.
 FILES_LISTED = 500
@@ -67,12 +55,8 @@ _FILE_COLUMNS = pa.schema(
 # Scheme of a path → class of its log store. The session chooses it, the same for every store it opens.
 _log_stores: dict[str, str] = {}
 
-JAVA_CONFLICT = "org.apache.spark.sql.delta.DeltaConcurrentModificationException"
-# What a log store raises for a commit's file that exists: it puts a file only where there is none.
-FILE_EXISTS = (
-    "java.nio.file.FileAlreadyExistsException",
-    "org.apache.hadoop.fs.FileAlreadyExistsException",
-)
+# Path of a table → the last version whose checksum file was found to be of its commit.
+_proven: dict[str, tuple[str, int, int]] = {}
 
 
 @dataclass(frozen=True)
@@ -119,14 +103,14 @@ class DeltaTable:
         """
         self._spark = spark
         self._as_of_ms = as_of_ms
-        self._jvm = jvm(spark)
-        self.delta_log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
+        self.java = jvm(spark)
+        self.delta_log = self.java.org.apache.spark.sql.delta.DeltaLog.forTable(java_session(spark), path)
         self.path = path
 
     def update(self) -> "DeltaSnapshot":
         """The newest snapshot. Delta lists the whole log for it: 85 ms on a local disk for a log of a thousand commits."""
-        none = self._jvm.scala.Option.empty()
-        return DeltaSnapshot(self._jvm, self.delta_log.update(False, none, none))
+        none = self.java.scala.Option.empty()
+        return DeltaSnapshot(self, self.delta_log.update(False, none, none))
 
     def newest(self) -> "DeltaSnapshot":
         """The newest snapshot, by two checks of files where nothing was committed since this session last listed the log.
@@ -136,7 +120,7 @@ class DeltaTable:
         """
         if self._as_of_ms is not None:
             return self._snapshot_at(self._as_of_ms)
-        known = DeltaSnapshot(self._jvm, self.delta_log.unsafeVolatileSnapshot())
+        known = DeltaSnapshot(self, self.delta_log.unsafeVolatileSnapshot())
         return known if self._is_newest(known) else self.update()
 
     def _is_newest(self, known: "DeltaSnapshot") -> bool:
@@ -146,7 +130,7 @@ class DeltaTable:
         """
         if not self.commits_are_files:
             return False
-        path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
+        path, (directory, files) = self.java.org.apache.hadoop.fs.Path, self._log_directory
         if files.exists(path(directory, commit_file(known.version + 1))):
             return False
         last = path(directory, commit_file(known.version))
@@ -173,17 +157,17 @@ class DeltaTable:
 
         Read from Delta 4.4.0: `versionAsOf` uses the same two functions.
         """
-        newest, none = self.update(), self._jvm.scala.Option.empty()
+        newest, none = self.update(), self.java.scala.Option.empty()
         if not newest.exists:
             return newest
         version = int(self._commit_at(timestamp_ms).version())
-        return DeltaSnapshot(self._jvm, self.delta_log.getSnapshotAt(version, none, none, False))
+        return DeltaSnapshot(self, self.delta_log.getSnapshotAt(version, none, none, False))
 
     def at_version(self, version: int) -> "DeltaSnapshot | None":
         """A past version; None where Delta can no longer read it."""
-        none = self._jvm.scala.Option.empty()
+        none = self.java.scala.Option.empty()
         try:
-            return DeltaSnapshot(self._jvm, self.delta_log.getSnapshotAt(version, none, none, False))
+            return DeltaSnapshot(self, self.delta_log.getSnapshotAt(version, none, none, False))
         except Exception as failure:
             if not any(True for _ in java_causes(failure)):
                 raise
@@ -194,7 +178,7 @@ class DeltaTable:
         return int(self._commit_at(0).timestamp())
 
     def _commit_at(self, timestamp_ms: int) -> Any:
-        none, time = self._jvm.scala.Option.empty(), self._jvm.java.sql.Timestamp(timestamp_ms)
+        none, time = self.java.scala.Option.empty(), self.java.java.sql.Timestamp(timestamp_ms)
         # The flags allow the newest version for a later time, readable versions only, the oldest for an earlier time.
         return self.delta_log.history().getActiveCommitAtTime(time, none, True, True, True)
 
@@ -207,7 +191,7 @@ class DeltaTable:
 
     def has_lost_commit(self, version: int) -> bool:
         """Whether the commit after a version was made and its file is gone: its checksum file, made after it, is there."""
-        path, (directory, files) = self._jvm.org.apache.hadoop.fs.Path, self._log_directory
+        path, (directory, files) = self.java.org.apache.hadoop.fs.Path, self._log_directory
         if not files.exists(path(directory, f"{version + 1:020d}.crc")):
             return False
         return not files.exists(path(directory, commit_file(version + 1)))
@@ -217,7 +201,7 @@ class DeltaTable:
 
         A log store does so when the log is listed.
         """
-        after = self._jvm.org.apache.hadoop.fs.Path(self._log_directory[0], commit_file(version + 1))
+        after = self.java.org.apache.hadoop.fs.Path(self._log_directory[0], commit_file(version + 1))
         self.delta_log.store().listFrom(after, self.delta_log.newDeltaHadoopConf())
 
     def commit_numbered(self, app_id: str, number: int, version: int) -> CommitInfo | None:
@@ -249,12 +233,12 @@ class DeltaTable:
     def _actions(self, version: int) -> list[dict[str, Any]] | None:
         """The actions of a commit; None where the log does not have its file."""
         directory, files = self._log_directory
-        path = self._jvm.org.apache.hadoop.fs.Path(directory, commit_file(version))
+        path = self.java.org.apache.hadoop.fs.Path(directory, commit_file(version))
         if not files.exists(path):
             return None
         opened = files.open(path)
         try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
+            text = self.java.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
         finally:
             opened.close()
         return [json.loads(line) for line in text.split("\n") if line]
@@ -275,7 +259,7 @@ class DeltaTable:
         names = [commit_file(version) for version in range(first, snapshot.version + 1)]
         needed = names[checkpoint + 1 - first :] if checkpoint >= first else names
         for name in (*names, f"{snapshot.version:020d}.crc"):
-            path = self._jvm.org.apache.hadoop.fs.Path(directory, name)
+            path = self.java.org.apache.hadoop.fs.Path(directory, name)
             if name in needed or files.exists(path):
                 found.append((name, int(files.getFileStatus(path).getLen())))
         return found
@@ -284,9 +268,8 @@ class DeltaTable:
 class DeltaSnapshot:
     """One version of a table."""
 
-    def __init__(self, java: Any, snapshot: Any) -> None:
-        self._java, self._snapshot = java, snapshot
-        self._json = java.org.apache.spark.sql.delta.util.JsonUtils.mapper()
+    def __init__(self, table: DeltaTable, snapshot: Any) -> None:
+        self._table, self._snapshot = table, snapshot
 
     @property
     def version(self) -> int:
@@ -331,33 +314,33 @@ class DeltaSnapshot:
     def files(self, spark: SparkSession) -> DataFrame:
         """Its files: `path`, `partitionValues`, `size`, `stats` (JSON: numRecords, minValues, maxValues).
 
-        Few of them come from the checksum file, for which Spark runs no job.
+        Where listed_files() knows them, Spark runs no job for them.
         """
-        listed = None if self._is_longer_than(FILES_LISTED) else self._in_checksum_file("allFiles")
+        listed = self.listed_files()
         if listed is None:
             return DataFrame(self._snapshot.allFiles().toDF(), spark).select(*_FILE_COLUMNS.names)
-        rows = [{**each, "partitionValues": list(each["partitionValues"].items())} for each in listed]
-        return spark.createDataFrame(pa.Table.from_pylist(rows, _FILE_COLUMNS))
+        rows = [
+            (quote(file.name, safe="/="), list(file.partition.items()), file.size, file.stats)
+            for file in listed
+        ]
+        columns = zip(*rows, strict=True) if rows else [()] * len(_FILE_COLUMNS)
+        return spark.createDataFrame(pa.table([list(column) for column in columns], _FILE_COLUMNS))
 
-    def listed_files(self, at_most: int | None = None) -> list[ListedFile] | None:
-        """All its files, where the version's checksum file lists them; None where it does not, or they are more.
-
-        at_most  how many to list; None: any number
+    def listed_files(self) -> list[ListedFile] | None:
+        """All its files, where the version's checksum file lists them; None where it does not, or lists over FILES_LISTED.
 
         Delta lists them there while they are few. Otherwise Delta runs four Spark jobs to list the files of a version it has
         not read yet: half a second for a table of ten rows.
         """
-        if at_most is not None and self._is_longer_than(at_most):
-            return None
         return self._listed_files
-
-    def _is_longer_than(self, count: int) -> bool:
-        """Whether the checksum file knows of more files."""
-        checksum = self._checksum_file
-        return checksum is not None and checksum.numFiles() > count
 
     @cached_property
     def _listed_files(self) -> list[ListedFile] | None:
+        checksum = self._checksum_file
+        if checksum is None or checksum.numFiles() > FILES_LISTED:
+            return None
+        if self.table_property(_COLUMN_MAPPING) not in (None, "none"):
+            return None  # columns have other names in the files
         files = self._in_checksum_file("allFiles")
         if files is None:
             return None
@@ -410,32 +393,10 @@ class DeltaSnapshot:
         return str(found.get()) if found.isDefined() else None
 
     def load_numbers(self) -> None:
-        """Have Delta know the commit numbers, which it needs before a numbered commit.
-
-        It would replay the table's log for them: two Spark jobs, a quarter of a second for a table of ten rows, once a
-        version. The version's checksum file has them too, so they are put where Delta keeps what it has found: into the
-        lazy value `transactions` of the Snapshot, whose bit says that it is there. Field and bit are those of Delta 4.4.0;
-        for another version Delta replays the log.
-        """
+        """Have Delta know the commit numbers, which it needs before a numbered commit; by a query where they are unknown."""
         known = self._known_numbers
-        if known is None or self._java.io.delta.package.VERSION() != _DELTA_READ:
+        if known is None or not put_numbers(self._table.java, self._snapshot, known):
             self._snapshot.transactions()
-            return
-        of_class = self._snapshot.getClass()
-        value, is_there = of_class.getDeclaredField("transactions"), of_class.getDeclaredField("bitmap$0")
-        value.setAccessible(True)
-        is_there.setAccessible(True)
-        bits = is_there.getInt(self._snapshot)
-        if not bits & _HAS_TRANSACTIONS:
-            value.set(self._snapshot, self._scala_map(known))
-            is_there.setInt(self._snapshot, bits | _HAS_TRANSACTIONS)
-
-    def _scala_map(self, numbers: Mapping[str, int]) -> Any:
-        """An immutable Map of Long by String. Python's numbers would get there as Integer, so they go as JSON."""
-        java = self._java
-        longs = java.com.fasterxml.jackson.databind.DeserializationFeature.USE_LONG_FOR_INTS
-        immutable = java.java.lang.Class.forName("scala.collection.immutable.Map")
-        return self._json.reader(longs).forType(immutable).readValue(json.dumps(numbers))
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:
@@ -446,14 +407,25 @@ class DeltaSnapshot:
         numbered = self._in_checksum_file("setTransactions")
         return None if numbered is None else {each["appId"]: each["version"] for each in numbered}
 
-    @property
+    @cached_property
     def _checksum_file(self) -> Any:
-        """The content of the version's checksum file; None where there is no such file."""
+        """The content of the version's checksum file; None where there is no such file, or it is of another commit.
+
+        Where a commit's file was removed, or put back from a copy, the checksum file of another commit may be there: Delta
+        writes none where there is one, and does not compare. The id of the commit is in both.
+        """
         checksum = self._snapshot.checksumOpt()
-        return checksum.get() if checksum.isDefined() else None
+        if not checksum.isDefined():
+            return None
+        if _proven.get(self._table.path) != self.identity:
+            written_for = checksum.get().txnId()
+            if not written_for.isDefined() or written_for.get() != self._table.commit_id(self.version):
+                return None
+            _proven[self._table.path] = self.identity
+        return checksum.get()
 
     def _in_checksum_file(self, field: str) -> list[dict[str, Any]] | None:
-        """A list in the version's checksum file; None where it has none, or there is no such file.
+        """A list in the version's checksum file; None where there is no such list or file.
 
         Delta writes it as JSON (`JsonUtils.mapper`, as in its log): one call, where each value read by its own call takes a
         third of a millisecond.
@@ -462,7 +434,8 @@ class DeltaSnapshot:
         found = None if checksum is None else getattr(checksum, field)()
         if found is None or not found.isDefined():
             return None
-        listed: list[dict[str, Any]] = json.loads(self._json.writeValueAsString(found.get()))
+        mapper = self._table.java.org.apache.spark.sql.delta.util.JsonUtils.mapper()
+        listed: list[dict[str, Any]] = json.loads(mapper.writeValueAsString(found.get()))
         return listed
 
 
@@ -503,23 +476,3 @@ def is_delta_table(spark: SparkSession, path: str) -> bool:
     """Whether a directory holds a Delta table: one whose creation was interrupted has a log, but no commit in it."""
     is_one = jvm(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), path)
     return bool(is_one) and DeltaTable(spark, path).newest().exists
-
-
-def is_conflict(failure: BaseException) -> bool:
-    """Whether Delta refused a commit because another one came first."""
-    if isinstance(failure, CONFLICTS) or any(_is_java_conflict(cause) for cause in java_causes(failure)):
-        return True
-    inner = getattr(failure, "_cause", None) or failure.__cause__
-    return inner is not None and is_conflict(inner)
-
-
-def _is_java_conflict(exception: Any) -> bool:
-    if is_java(exception, JAVA_CONFLICT):
-        return True
-    if is_java(exception, "io.delta.storage.commit.CommitFailedException"):
-        return bool(exception.getConflict())
-    if any(is_java(exception, name) for name in FILE_EXISTS):
-        return "_delta_log" in str(exception.getMessage())
-    # Delta's own attempts to commit after others are used up.
-    is_named = is_java(exception, "org.apache.spark.SparkThrowable")
-    return is_named and exception.getCondition() == "DELTA_MAX_COMMIT_RETRIES_EXCEEDED"

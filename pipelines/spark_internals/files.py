@@ -44,8 +44,8 @@ def read_text(spark: SparkSession, path: str) -> str | None:
         stream.close()
 
 
-def read_bytes(spark: SparkSession, path: str) -> bytes | None:
-    """The content of a small file, which fits the driver; None where it cannot be read to its end."""
+def read_bytes(spark: SparkSession, path: str) -> bytes:
+    """The content of a small file, which fits the driver. Raises OSError where it cannot be read to its end."""
     target, files = hadoop_path(spark, path)
     try:
         stream = files.open(target)
@@ -53,8 +53,8 @@ def read_bytes(spark: SparkSession, path: str) -> bytes | None:
             return bytes(jvm(spark).org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
-    except Py4JJavaError:
-        return None
+    except Py4JJavaError as failure:
+        raise OSError(f"{path} cannot be read") from failure
 
 
 def copy_file(spark: SparkSession, source: str, target: str) -> None:

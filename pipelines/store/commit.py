@@ -21,7 +21,8 @@ from tenacity import (
 )
 
 from pipelines.errors import HeadMoved, StoreError
-from pipelines.spark_internals.delta_log import CommitInfo, commit_file, is_conflict
+from pipelines.spark_internals.conflicts import is_conflict
+from pipelines.spark_internals.delta_log import CommitInfo, commit_file
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, with_plan
@@ -170,10 +171,12 @@ def expect_head(store: Store, write: Write) -> None:
         return
     table = store.delta(write.table)
     newest = table.newest()
-    if write.table is COMMITLOG and table.has_lost_commit(newest.version):
+    if table.has_lost_commit(newest.version):
+        name, lost = write.table.name, commit_file(newest.version + 1)
+        what = "the log's last append" if write.table is COMMITLOG else "the table's last commit"
         raise StoreError(
-            f"commitlog: _delta_log/{commit_file(newest.version + 1)} is missing, so the log's last append cannot be read. "
-            f"Nothing was written, since offsets would be given twice: run `commitlake validate --store {store.uri} "
+            f"{name}: _delta_log/{lost} is missing, so {what} cannot be read. "
+            f"Nothing was written, since it would be done twice: run `commitlake validate --store {store.uri} "
             "--repair`, then this again"
         )
     found = newest.number(app_id(write.table, write.key))

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
-from pipelines.spark_internals.delta_log import FILES_LISTED, DeltaSnapshot, DeltaTable, ListedFile
+from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
 from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
@@ -82,15 +82,19 @@ class Snapshot:
         for table in tables:
             self.store.cache.preload(self._pin(table).load_numbers)
 
-    def read(self, table: Table) -> DataFrame:
-        """The rows of the table in the pinned version.
+    def read(self, table: Table, **where: str) -> DataFrame:
+        """The rows of the table in the pinned version; `where` restricts its partition columns.
 
-        A small table is read directly: Delta's own looking for the files of a query takes longer than reading them.
+        A small table is read directly: Delta's own search for the files of a query takes longer than reading them.
         """
-        files = self._pin(table).listed_files(FILES_READ)
-        is_small = files is not None and sum(file.size for file in files) <= BYTES_READ
-        rows = self._read_files(table, files) if files is not None and is_small else None
-        return self._pin(table).read(self.store.spark) if rows is None else rows
+        files = self._small(table, where)
+        rows = None if files is None else self._read_files(table, files)
+        if rows is not None:
+            return rows
+        rows = _with_all_columns(table, self._pin(table).read(self.store.spark))
+        for name, value in where.items():
+            rows = rows.where(F.col(name) == value)
+        return rows
 
     def rows(self, table: Table, **where: str) -> Sequence[Row]:
         """The rows of a table of settings, topics or the like, which fit the driver.
@@ -102,47 +106,41 @@ class Snapshot:
         return self.cached("rows", (table,), lambda: self._rows(table, where))
 
     def _rows(self, table: Table, where: Mapping[str, str]) -> Sequence[Row]:
-        files = _files_where(self.listed_files(table), where)
-        if files is None or len(files) > FILES_READ or sum(file.size for file in files) > BYTES_READ:
-            return tuple(self.read_small(table, **where).collect())
-        try:
-            return tuple(row for file in files for row in self._rows_of(table, file))
-        except (pa.ArrowException, OSError):
-            # Spark says what is wrong with a file as it does for every table.
-            return tuple(self.read_small(table, **where).collect())
+        files = self._small(table, where)
+        if files is not None:
+            try:
+                return tuple(row for file in files for row in self._rows_of(table, file))
+            except (pa.ArrowException, OSError):
+                pass  # Spark reports what is wrong with a file, as for every table.
+        return tuple(self.read(table, **where).collect())
 
     def _rows_of(self, table: Table, file: ListedFile) -> Iterator[Row]:
         """The rows of one file, without Spark: for a few rows its tasks and plans take a hundred times as long."""
         assert all(table.columns[name].dataType == StringType() for name in table.partition_by), table.name
         row_of = Row(*table.names)
         data = read_bytes(self.store.spark, f"{self.store.path(table)}/{file.name}")
-        if data is None:
-            raise FileNotFoundError(file.name)
         for stored in pq.read_table(pa.BufferReader(data)).to_pylist(maps_as_pydicts="strict"):
             values = {**stored, **file.partition}
             yield row_of(*(values.get(name) for name in table.names))
 
-    def read_small(self, table: Table, **where: str) -> DataFrame:
-        """The rows of a table of few files; `where` restricts its partition columns."""
-        files = _files_where(self.listed_files(table), where)
-        rows = None if files is None else self._read_files(table, files)
-        if rows is not None:
-            return rows
-        rows = _with_all_columns(table, self.read(table))
-        for name, value in where.items():
-            rows = rows.where(F.col(name) == value)
-        return rows
+    def _small(self, table: Table, where: Mapping[str, str]) -> Sequence[ListedFile] | None:
+        """The files of the partitions with these values, where they are known and few; else None."""
+        listed = self.listed_files(table)
+        if listed is None:
+            return None
+        files = [file for file in listed if all(file.partition[name] == where[name] for name in where)]
+        is_small = len(files) <= FILES_READ and sum(file.size for file in files) <= BYTES_READ
+        return files if is_small else None
 
     def read_after(self, table: Table, append_seq: int) -> DataFrame:
         """The rows of later appends, in a table with the column `append_seq`.
 
-        Their files are told by the statistics. So a few of them are read without the Spark jobs by which Delta looks for
-        files of any table.
+        The statistics show which files have such rows. A few of them are read directly, however large they are.
         """
-        is_later = F.col("append_seq") > append_seq
-        files = _files_after(self._pin(table).listed_files(FILES_LISTED), append_seq)
+        listed = self.listed_files(table)
+        files = None if listed is None else [file for file in listed if _may_have_later(file, append_seq)]
         rows = None if files is None or len(files) > FILES_READ else self._read_files(table, files)
-        return (self.read(table) if rows is None else rows).where(is_later)
+        return (self.read(table) if rows is None else rows).where(F.col("append_seq") > append_seq)
 
     def _read_files(self, table: Table, files: Sequence[ListedFile]) -> DataFrame | None:
         """The rows of some files, read directly, which saves Delta's listing of them; None where they are many.
@@ -251,20 +249,10 @@ class Snapshot:
         return self._pinned[table.name]
 
 
-def _files_where(files: Sequence[ListedFile] | None, where: Mapping[str, str]) -> Sequence[ListedFile] | None:
-    """Those of some files that are of partitions with these values; None where the files are not known."""
-    if files is None:
-        return None
-    return [file for file in files if all(file.partition[name] == value for name, value in where.items())]
-
-
-def _files_after(files: Sequence[ListedFile] | None, append_seq: int) -> Sequence[ListedFile] | None:
-    """Those of some files that have rows of later appends; None where that is not known without a query."""
-    if files is None:
-        return None
-    stats = [json.loads(file.stats or "{}") for file in files]
-    greatest = [each.get("maxValues", {}).get("append_seq") for each in stats]
-    return [file for file, last in zip(files, greatest, strict=True) if last is None or last > append_seq]
+def _may_have_later(file: ListedFile, append_seq: int) -> bool:
+    """Whether a file may have rows of later appends, by its statistics."""
+    greatest = json.loads(file.stats or "{}").get("maxValues", {}).get("append_seq")
+    return greatest is None or greatest > append_seq
 
 
 def _with_all_columns(table: Table, rows: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from pipelines.spark_internals.delta_log import is_conflict
+from pipelines.spark_internals.conflicts import is_conflict
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.lock import under_lock
 from pipelines.store.sql_text import delta_table

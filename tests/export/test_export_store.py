@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.errors import BadInput
+from pipelines.errors import StoreError
 from pipelines.export.export import Export
 from pipelines.export.index import HEADER, ITEM
 from pipelines.store.commit import commit
@@ -166,11 +166,36 @@ def test_a_directory_that_a_broker_or_another_export_has_open_is_refused(
     with (export / "lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)  # as a broker does: one byte
         run = commitlake("export_store", *at, *to)
-        assert run.exit_status == 2
+        assert run.exit_status == 1
         assert "its file lock is locked" in run.stderr
         assert [entry.name for entry in export.iterdir()] == ["lock"]
     assert commitlake("export_store", *at, *to).exit_status == 0
     assert (export / "commitlake-export.json").exists()
+
+
+def test_a_directory_is_the_same_for_the_job_its_jvm_and_its_executors(
+    commitlake: Callable[..., JobRun],
+    new_store: Callable[..., Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = new_store(mappedFileSizeCommitLog="4096")
+    source = write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    assert commitlake("put_messages", "--store", store.uri, "--input", source).exit_status == 0
+    (tmp_path / "broker.conf").write_text("mappedFileSizeCommitLog=4096")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")  # the JVM and its executors stay where they are
+    for number, (to, name) in enumerate((("beside", "beside"), (f"file:{tmp_path}/here/a%20b", "a b"))):
+        assert commitlake("export_store", "--store", store.uri, "--to", to).exit_status == 0
+        names = {entry.name for entry in (tmp_path / "here" / name).iterdir()}
+        assert {"commitlog", "consumequeue", "config", "commitlake-export.json", "lock"} <= names
+        imported = commitlake(
+            "import_store",
+            *("--store", tmp_path / f"imported-{number}", "--from", to),
+            *("--broker-conf", tmp_path / "broker.conf"),
+        )
+        assert imported.result["messages"] == 1, imported.stderr
+    assert sorted(entry.name for entry in (tmp_path / "here").iterdir()) == ["a b", "beside"]
 
 
 def test_an_export_that_has_changed_since_it_was_looked_at_is_refused(
@@ -179,7 +204,7 @@ def test_an_export_that_has_changed_since_it_was_looked_at_is_refused(
     late = Export(store, str(tmp_path / "export"), 0)
     assert commitlake("export_store", "--store", store.uri, "--to", tmp_path / "export").exit_status == 0
     whole = files_of(tmp_path / "export")
-    with pytest.raises(BadInput, match="another export has written to"):
+    with pytest.raises(StoreError, match="another export has written to"):
         late.write(lambda _: None)
     assert files_of(tmp_path / "export") == whole
 

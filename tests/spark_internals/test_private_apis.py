@@ -24,7 +24,17 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines import spark_internals
-from pipelines.spark_internals import arrow, catalyst, delta_log, files, jvm, parser, process, sessions
+from pipelines.spark_internals import (
+    arrow,
+    catalyst,
+    conflicts,
+    delta_log,
+    files,
+    jvm,
+    parser,
+    process,
+    sessions,
+)
 from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable
 from pipelines.spark_internals.java_properties import java_properties
 from pipelines.spark_internals.python_workers import without_spark_archives
@@ -328,7 +338,7 @@ def _(ground: Ground) -> None:
 
 
 @check(
-    "delta_log.DeltaSnapshot.load_numbers",
+    "commit_numbers.put_numbers",
     "`transactions` of Snapshot, a lazy value with a bit of `bitmap$0`",
 )
 def _(ground: Ground) -> None:
@@ -347,6 +357,17 @@ def _(ground: Ground) -> None:
     assert inner.computedState().setTransactions().size() == 1
 
 
+@check("delta_log.DeltaSnapshot.load_numbers", "commit_numbers.put_numbers, else Snapshot.transactions")
+def _(ground: Ground) -> None:
+    other = Ground(ground.spark, f"{ground.path}-of-another-version")
+    other.write()
+    snapshot = other.snapshot
+    with mock.patch("pipelines.spark_internals.commit_numbers._DELTA_READ", "another"):
+        snapshot.load_numbers()
+    inner = snapshot._snapshot
+    assert (inner.transactions().apply("app"), inner._computedStateTriggered()) == (7, True)
+
+
 @check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")
 def _(ground: Ground) -> None:
     path, _ = files.hadoop_path(ground.spark, ground.path)
@@ -363,16 +384,16 @@ def _(ground: Ground) -> None:
     assert delta_log.is_delta_table(ground.spark, ground.path)
 
 
-@check("delta_log.is_conflict", "Delta's exceptions, in Java and in Python")
+@check("conflicts.is_conflict", "Delta's exceptions, in Java and in Python")
 def _(ground: Ground) -> None:
     java = jvm.jvm(ground.spark)
     for name in (
-        delta_log.JAVA_CONFLICT,
-        *delta_log.FILE_EXISTS,
+        conflicts.JAVA_CONFLICT,
+        *conflicts.FILE_EXISTS,
         "io.delta.storage.commit.CommitFailedException",
     ):
         java.org.apache.spark.util.Utils.classForName(name, True, False)
-    assert not delta_log.is_conflict(ValueError("another failure"))
+    assert not conflicts.is_conflict(ValueError("another failure"))
 
 
 @check("files.hadoop_path", "SessionState.newHadoopConf")

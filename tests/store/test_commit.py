@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import pipelines.store.commit as module
 from pipelines.errors import HeadMoved
-from pipelines.spark_internals.delta_log import CONFLICTS, is_conflict
+from pipelines.spark_internals.conflicts import CONFLICTS, is_conflict
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot

@@ -7,10 +7,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import Reached, plan_commit
+from pipelines.errors import StoreError
+from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
@@ -25,6 +27,7 @@ from schemas import (
     STORE_SETTINGS,
     SUBSCRIPTION_GROUPS,
     TOPICS,
+    Table,
 )
 from tests.life import B, Life
 
@@ -40,13 +43,19 @@ def record(store: Store, group: str, topics: list[str], next_offset: int) -> Non
     commit(store, lambda at: plan_commit(at, group, "", reached, 1))
 
 
+def delta(at: Snapshot, table: Table) -> DataFrame:
+    """The rows as Delta itself reads them."""
+    by_version = at.store.spark.read.format("delta").option("versionAsOf", at.version(table))
+    return by_version.load(at.store.path(table)).select(*table.names)
+
+
 def by_delta(at: Snapshot, group: str) -> list:
-    return sorted(at.read(CONSUMER_OFFSETS).where(F.col("group") == group).collect())
+    return sorted(delta(at, CONSUMER_OFFSETS).where(F.col("group") == group).collect())
 
 
 def offsets(at: Snapshot) -> list[int]:
     rows = at.rows(CONSUMER_OFFSETS, group="one")
-    assert list(rows) == at.read_small(CONSUMER_OFFSETS, group="one").collect()
+    assert list(rows) == at.read(CONSUMER_OFFSETS, group="one").collect()
     return [row.next_offset for row in rows]
 
 
@@ -62,10 +71,10 @@ def test_a_groups_partitions_are_read_as_delta_reads_them(store: Store) -> None:
             record(store, group, topics, next_offset)
     at = store.snapshot()
     for group, topics in GROUPS.items():
-        rows = sorted(at.read_small(CONSUMER_OFFSETS, group=group).collect())
+        rows = sorted(at.read(CONSUMER_OFFSETS, group=group).collect())
         assert rows == sorted(at.rows(CONSUMER_OFFSETS, group=group)) == by_delta(at, group)
         assert [row.next_offset for row in rows] == [4] * 2 * len(topics)
-    assert at.read_small(CONSUMER_OFFSETS, group="nobody").collect() == []
+    assert at.read(CONSUMER_OFFSETS, group="nobody").collect() == []
     assert at.rows(CONSUMER_OFFSETS, group="nobody") == ()
 
 
@@ -116,7 +125,7 @@ def test_without_checksum_files_delta_is_asked(new_store: Callable[..., Store], 
     at = copied.snapshot()
     assert at.listed_files(PROGRESS) is None
     assert {row.follower: row.append_seq for row in at.rows(PROGRESS)} == {"follower": 5}
-    assert len(at.read_small(CONSUMER_OFFSETS, group="one").collect()) == 2
+    assert len(at.read(CONSUMER_OFFSETS, group="one").collect()) == 2
 
 
 @contextmanager
@@ -140,9 +149,9 @@ def test_small_tables_have_the_rows_and_types_that_spark_reads(life: Callable[..
     for table in (TOPICS, STORE_SETTINGS, QUEUE_BOUNDS, PROGRESS, PARKED, SUBSCRIPTION_GROUPS):
         with expect_jobs(one.store.spark, 0):
             read = at.rows(table)
-        by_spark = at.read(table).select(*table.names).collect()
-        assert sorted(map(str, read)) == sorted(map(str, by_spark)), table.name
-        assert sorted(map(repr, map(Row.asDict, read))) == sorted(map(repr, map(Row.asDict, by_spark)))
+        found, read_again = delta(at, table).collect(), at.read(table).collect()
+        assert sorted(map(str, read)) == sorted(map(str, read_again)) == sorted(map(str, found)), table.name
+        assert sorted(map(repr, map(Row.asDict, read))) == sorted(map(repr, map(Row.asDict, found)))
     assert {"attributes": {"message.type": "DELAY"}}.items() <= next(
         row.asDict().items() for row in at.rows(TOPICS) if row.topic == "quoted"
     )
@@ -163,10 +172,59 @@ def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Li
     at = one.store.snapshot()
     for append in range(-1, 5):
         rows = at.read_after(COMMITLOG, append)
-        by_delta = at.read(COMMITLOG).where(F.col("append_seq") > append)
-        assert rows.schema.simpleString() == by_delta.schema.simpleString()
-        assert sorted(map(str, rows.collect())) == sorted(map(str, by_delta.collect()))
+        found = delta(at, COMMITLOG).where(F.col("append_seq") > append)
+        assert rows.schema.simpleString() == found.schema.simpleString()
+        assert sorted(map(str, rows.collect())) == sorted(map(str, found.collect()))
         assert rows.count() == 5 * max(3 - append, 0)
     with expect_jobs(one.store.spark, 1):
         at.read_after(COMMITLOG, 2).collect()
     assert at.read_after(COMMITLOG, 3).isEmpty()
+
+
+def log_files(store: Store, pattern: str) -> list[Path]:
+    """Files of the offsets' Delta log, with Hadoop's own checksum files of them."""
+    return sorted(Path(store.uri, CONSUMER_OFFSETS.name, "_delta_log").glob(f"*{pattern}*"))
+
+
+def test_a_checksum_file_of_another_commit_is_not_believed(store: Store, tmp_path: Path) -> None:
+    record(store, "one", ["T"], 3)
+    other = copy(store, tmp_path / "other")
+    record(store, "one", ["T"], 7)
+    for next_offset in (8, 9):  # a number that the store itself has not reached
+        record(other, "one", ["T"], next_offset)
+    version = store.snapshot().version(CONSUMER_OFFSETS)
+    (mine,) = (file for file in log_files(store, f"{version:020d}.crc") if file.name[0] != ".")
+    shutil.copy(log_files(other, f"{version + 1:020d}.crc")[-1], mine)
+    for file in log_files(store, ".crc.crc"):
+        file.unlink()
+    forget_logs(store.spark)
+    at = store.snapshot()
+    assert (at.version(CONSUMER_OFFSETS), at.listed_files(CONSUMER_OFFSETS)) == (version, None)
+    assert at.number(CONSUMER_OFFSETS, "one") == 1
+    assert offsets(at) == [row.next_offset for row in by_delta(at, "one")] == [7, 7]
+    record(store, "one", ["T"], 10)
+    assert offsets(store.snapshot()) == [10, 10]
+
+
+def test_nothing_is_written_after_a_commit_whose_file_is_lost(store: Store) -> None:
+    for next_offset in (3, 7):
+        record(store, "one", ["T"], next_offset)
+    version = store.snapshot().version(CONSUMER_OFFSETS)
+    for file in log_files(store, f"{version:020d}.json"):
+        file.unlink()
+    forget_logs(store.spark)
+    with pytest.raises(StoreError, match=rf"consumer_offsets: _delta_log/{version:020d}\.json is missing"):
+        record(store, "one", ["T"], 5)
+    assert store.snapshot().version(CONSUMER_OFFSETS) == version - 1
+
+
+def test_a_table_whose_columns_have_other_names_in_its_files_is_read_by_delta(store: Store) -> None:
+    record(store, "one", ["T"], 3)
+    table = f"delta.`{store.path(CONSUMER_OFFSETS)}`"
+    store.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    store.spark.sql(f"ALTER TABLE {table} DROP COLUMN client_id")
+    store.spark.sql(f"ALTER TABLE {table} ADD COLUMN client_id STRING")
+    record(store, "two", ["T"], 5)  # the checksum file lists the files again
+    at = store.snapshot()
+    assert offsets(at) == [3, 3]
+    assert [row.client_id for row in at.rows(CONSUMER_OFFSETS, group="one")] == [None, None]
