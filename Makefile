@@ -31,7 +31,7 @@ help:
 	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes;"
 	@echo "                 test-all: both in one go, as CI does;"
 	@echo "                 test-nightly: longer ones; test-engine: groups and deliveries on the engine users run)"
-	@echo "make bench       setup, then the benchmarks"
+	@echo "make bench       setup, then the benchmarks: 40 minutes, and a page with charts"
 	@echo "make lint types  ruff, the order of imports, and mypy"
 	@echo "make audit       known vulnerabilities of the pinned packages; needs the network"
 	@echo "make clean       remove what setup and runs have made"
@@ -83,7 +83,7 @@ test-engine: setup-dev
 		tests/consume tests/delay tests/retry tests/transaction
 
 bench: setup
-	@set -e; for benchmark in benchmarks/*.py; do $(VENV)/python $$benchmark; done
+	@$(VENV)/python benchmarks/bench.py
 
 lint: setup-dev
 	$(VENV)/ruff check .

@@ -20,6 +20,8 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from benchmarks.figures import keep  # noqa: E402
+
 COMMITLAKE = [sys.executable, "-c", "from jobs.launch.cli import main; main()"]
 # What a command cannot do without: a session, and one Delta table read.
 PLAIN = """
@@ -86,6 +88,7 @@ def measure(work: Path, rounds: int, only: set[str], is_optimizing: bool) -> Non
             f"{name:<14} median {statistics.median(taken):6.2f} s   least {taken[0]:6.2f} s   most {taken[-1]:6.2f} s",
             flush=True,
         )
+        keep(f"whole command: {name}", statistics.median(taken), "s", least=taken[0], most=taken[-1])
 
 
 def timed(command: Callable[[], None]) -> float:

@@ -19,6 +19,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
 from benchmarks.dispatch import QUEUES, append  # noqa: E402
+from benchmarks.figures import keep  # noqa: E402
 from benchmarks.import_store import timed  # noqa: E402
 
 NOW = 1_800_000_000_000
@@ -120,6 +121,8 @@ def main() -> None:
                 f"{every / some:.1f} times as fast (medians of {asked.rounds} rounds)",
                 flush=True,
             )
+            keep(f"consume all: {what}", in_topic / every, "messages/s")
+            keep(f"consume a tag of every hundredth: {what}", some, "s", all=every)
         plain = store.commitlog.where("topic = 'topic-00'").select(
             "topic", "queue_offset", "physical_offset", "properties"
         )
@@ -133,6 +136,7 @@ def main() -> None:
                 filtered.append(sql)
         ratio = statistics.median(filtered) / statistics.median(scans)
         print(f"  SQL92 takes {ratio:.2f} times the plain scan (medians of {asked.rounds} rounds)")
+        keep("SQL92 over its columns", statistics.median(filtered), "s", plain_scan=statistics.median(scans))
         line("SQL92, to the listener", of_sql92)
     shutil.rmtree(listeners)
 

@@ -26,6 +26,7 @@ from jobs.launch.session import session
 from pipelines.store.store import Store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.figures import keep
 from benchmarks.put_messages import messages, new_store, put
 
 NOW = 1_700_000_000_000
@@ -71,6 +72,7 @@ def ticks(spark: SparkSession, work: Path, count: int) -> None:
             f"{parked:>9,} parked: {result['delivered']:,} due {due:5.2f} s; nothing due {statistics.median(idle):5.2f} s",
             flush=True,
         )
+        keep(f"deliver with nothing due, {name} parked", statistics.median(idle), "s")
         shutil.rmtree(work / f"{name}-input")
     print(f"  many / few {figures['many'] / figures['few']:.2f} ×")
     everything(spark, work, store, count)
@@ -95,6 +97,7 @@ def everything(spark: SparkSession, work: Path, in_order: Store, count: int) -> 
             f" and after {theirs:,.0f} messages/s; deliver / put {ours / theirs:.2f} ×",
             flush=True,
         )
+        keep(f"deliver all due {what}", ours, "messages/s", put_messages=theirs)
 
 
 def main() -> None:

@@ -9,14 +9,16 @@ The log's segments are timed alone too: they are what executors write without th
 import argparse
 import contextlib
 import shutil
+import statistics
 import sys
 import tempfile
 from pathlib import Path
 
-from import_store import MEGABYTE, timed, write_log
-
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
+
+from benchmarks.figures import keep  # noqa: E402
+from benchmarks.import_store import MEGABYTE, timed, write_log  # noqa: E402
 
 
 def main() -> None:
@@ -51,10 +53,13 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
         speed = f"{log_bytes / seconds / MEGABYTE:6.0f} MB/s  {messages / seconds:9,.0f} messages/s"
         print(f"{what:<46} {seconds:6.1f} s  {speed}  {processor:6.1f} s of processors", flush=True)
 
+    exported, copied = [], []
     for number in range(rounds):
         to = work / f"export{number}"
-        show("export, whole", timed(lambda to=to: Export(store, str(to), 0).write(lambda _: None)))  # type: ignore[misc]
-        show("plain copy of the exported files", timed(lambda to=to: shutil.copytree(to, work / "copy")))  # type: ignore[misc]
+        exported.append(timed(lambda to=to: Export(store, str(to), 0).write(lambda _: None)))  # type: ignore[misc]
+        show("export, whole", exported[-1])
+        copied.append(timed(lambda to=to: shutil.copytree(to, work / "copy")))  # type: ignore[misc]
+        show("plain copy of the exported files", copied[-1])
         shutil.rmtree(to)
         shutil.rmtree(work / "copy")
         snapshot = store.snapshot()
@@ -62,6 +67,11 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
         written = write_segments(snapshot, ExportDirectory(str(work / "segments")), export.head, 0)
         show("the log's segments alone", timed(written.collect))
         shutil.rmtree(work / "segments")
+    ours, plain = (
+        log_bytes / statistics.median(seconds for seconds, _ in each) / MEGABYTE
+        for each in (exported, copied)
+    )
+    keep("export_store", ours, "MB/s", plain_copy_of_its_files=plain)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import argparse
 import resource
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -27,6 +28,9 @@ from pipelines.store.create import PLAIN_DELTA, make_store
 from pipelines.store.store import Store
 from pipelines.store.topics import TopicConfig, plan_first_topics, plan_make_topics
 from schemas import COMMITLOG
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.figures import keep
 
 # The first put of a session takes nearly twice as long as the fifth, which takes a tenth more than the eleventh: the JVM
 # compiles what it runs, Spark's planner last.
@@ -119,6 +123,9 @@ def compare(spark: SparkSession, work: Path, count: int, hot: bool, rounds: int,
             f"  {name:20} {median:6.2f} s {count / median:>9,.0f} messages/s  ({rounds_text}){share}",
             flush=True,
         )
+    plain_level_1 = statistics.median(tuned)
+    kind = "90 % in one queue" if hot else "evenly"
+    keep(f"put, {kind}", count / ours, "messages/s", plain_Delta_append_zstd_1=count / plain_level_1)
 
 
 def small_appends(spark: SparkSession, work: Path) -> None:

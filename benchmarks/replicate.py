@@ -18,6 +18,8 @@ from pathlib import Path
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from benchmarks.figures import keep  # noqa: E402
+
 MEGABYTE = 1_000_000
 
 
@@ -94,9 +96,12 @@ def bench(work: Path, messages: int, rounds: int) -> None:
     print(
         f"replicate {log_bytes / MEGABYTE / median:.0f} MB/s, {statistics.median(plain) / median:.2f} of a plain Delta copy"
     )
+    plain_speed = log_bytes / statistics.median(plain) / MEGABYTE
+    keep("replicate", log_bytes / median / MEGABYTE, "MB/s", plain_Delta_copy=plain_speed)
     put(100, "small")
     small = seconds(lambda: job("replicate", "--store", slave, "--master", master))
     nothing = seconds(lambda: job("replicate", "--store", slave, "--master", master))
+    keep("replicate 100 messages more", small, "s")
     print(f"100 messages more: {small:.1f} s; nothing new: {nothing:.1f} s")
 
 

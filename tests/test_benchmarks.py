@@ -1,12 +1,15 @@
 """The benchmarks at a small size: what `make bench` starts runs to its end and prints its figures."""
 
+import json
 import re
 import runpy
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks import bench, rocketmq
 from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.slow
@@ -18,19 +21,49 @@ SMALL = {
     "deliver": "--messages 2000",
     "dispatch": "--messages 2000 --rounds 1 --dispatches 2",
     "export_store": "--megabytes 1 --segment-megabytes 1 --rounds 1",
+    "lookups": "--messages 2000 --rounds 1",
     "import_store": "--megabytes 1 --segment-megabytes 1 --rounds 1",
     "put_messages": "--messages 2000 --rounds 1 --warm-ups 1",
     "replicate": "--messages 2000 --rounds 1",
+    "rocketmq": "--messages 20000 --rounds 1",
+    "started": "--messages 2000 --rounds 1",
 }
+# What runs them all, and keeps their figures.
+NO_BENCHMARKS = {"bench", "figures"}
 
 
 # Minutes of a processor, however few the messages are: they measure many things one after the other.
-LONG = ("commands", "consume", "deliver", "dispatch", "export_store", "import_store")
+LONG = ("commands", "consume", "deliver", "dispatch", "export_store", "import_store", "lookups", "started")
 CASES = [pytest.param(name, marks=pytest.mark.nightly) if name in LONG else name for name in SMALL]
 
 
 def test_each_benchmark_has_a_small_size() -> None:
-    assert sorted(SMALL) == sorted(file.stem for file in FOLDER.glob("*.py"))
+    assert {*SMALL} == {*bench.SIZES} == {file.stem for file in FOLDER.glob("*.py")} - NO_BENCHMARKS
+
+
+def test_a_run_becomes_a_line_of_the_history_and_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run starts the benchmark as a process, so the cheapest one runs: RocketMQ's own store, twice."""
+    if not rocketmq.JARS.exists():
+        pytest.skip("there is no RocketMQ; scripts/test_jars.sh")
+    monkeypatch.setattr(bench, "HISTORY", tmp_path / "history.jsonl")
+    monkeypatch.setattr(bench, "PAGE", tmp_path / "build" / "bench.html")
+    monkeypatch.setattr(bench, "SIZES", {"rocketmq": SMALL["rocketmq"], "broken": ""})
+    assert bench.measure(["rocketmq"]) == []
+    assert bench.measure(["rocketmq", "broken"]) == ["broken"]
+    runs = [json.loads(line) for line in bench.HISTORY.read_text().splitlines()]
+    names = ["put", "log bytes a message", "dispatch", "read and decode", "query by key"]
+    for run in runs:
+        assert [figure["name"] for figure in run["figures"]] == [f"RocketMQ: {name}" for name in names]
+        assert all(figure["value"] > 0 for figure in run["figures"])
+        assert run["commit"]
+        assert "cores" in run["machine"]
+    bench.draw(runs)
+    page = bench.PAGE.read_text("utf-8")
+    assert all(f"RocketMQ: {name}" in page for name in names)
+    with pytest.raises(SystemExit, match="expected some of rocketmq, broken"):
+        bench.measure(["rocketmk"])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -42,5 +75,5 @@ def test_a_benchmark_prints_its_figures(
     monkeypatch.setattr(sys, "argv", [str(script), *SMALL[name].split()])
     monkeypatch.syspath_prepend(str(FOLDER))  # as for any script
     runpy.run_path(str(script), run_name="__main__")
-    figures = re.findall(r"\d (?:s|messages/s)\b", capsys.readouterr().out)
+    figures = re.findall(r"\d (?:s|messages/s|queries/s)\b", capsys.readouterr().out)
     assert len(figures) >= 3
