@@ -368,6 +368,8 @@ def test_more_halves_than_an_append_holds_are_all_asked_about(
     keys = [f"h{n}" for n in range(3)]
     store.put(B, *[half(key, born_timestamp=B) for key in keys])
     monkeypatch.setattr(check_transactions, "plan_check", partial(plan_check, limit=2))
+    for limit, more in ((2, True), (3, False)):
+        assert plan_check(store.store.snapshot(), B + 7_000, "run", limit).result["more"] is more
     assert checked(store, B + 7_000) == 3
     assert [row.append_seq for row in store.rows()[3:]] == [1, 1, 2]
     assert [checked(store, B + 36_999), checked(store, B + 37_000)] == [0, 3]
@@ -382,6 +384,17 @@ def test_a_clock_that_goes_back_finds_the_halves_born_in_its_future(
     assert checked(store, B + 50_000) == 1
     assert checked(store, B + 10_000) == 1
     assert times_asked(store, "now", "future") == [1, 1]
+
+
+def test_a_clock_behind_the_log_asks_about_no_half_at_its_very_limit(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life()
+    born = {"now": 0, "at its limit": 4_000, "born at the clock": 10_000, "future": 50_000}
+    store.put(B, *[half(key, born_timestamp=B + born_ms) for key, born_ms in born.items()])
+    store.put(B + 60_000, half("late", born_timestamp=B + 60_000))
+    assert checked(store, B + 10_000) == 2
+    assert times_asked(store, *born) == [1, 0, 0, 1]
 
 
 def test_a_half_is_asked_about_when_it_is_older_than_its_limit(
