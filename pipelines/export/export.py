@@ -122,7 +122,9 @@ class Export:
         if self._note is not None:
             self._write_note(replace(self._note, under_way_to=self.head.next_offset))
         else:
-            # Of an export that was cut short, or that has rows which were cut off the log since.
+            # Of an export that was cut short, or that has rows which were cut off the log since. The note goes first: what
+            # it says holds no longer.
+            to.delete(NOTE)
             for directory in ("commitlog", QUEUES, "index"):
                 to.delete(directory)
         if self.head.next_offset > self.from_offset:
@@ -174,12 +176,17 @@ class Export:
         if is_cut:
             return None
         self._expect_untouched(note)
-        return None if self._holds_expired() else note
+        return note if self._holds_what_is_left(note) else None
 
-    def _holds_expired(self) -> bool:
-        """Whether the directory has segments that have expired since: queue files begin elsewhere, all is written again."""
-        segments = [int(entry.name) for entry in self.to.found.entries("commitlog") if entry.name.isdigit()]
-        return min(segments, default=self.head.min_offset) < self.head.min_offset
+    def _holds_what_is_left(self, note: Note) -> bool:
+        """Whether the directory has the segments of the note that the log still has, and none before; else all is written.
+
+        Where segments have expired since, queue files begin elsewhere too.
+        """
+        segment_bytes = self._at.store.settings.segment_bytes
+        found = {int(entry.name) for entry in self.to.found.entries("commitlog") if entry.name.isdigit()}
+        first = self.head.min_offset - self.head.min_offset % segment_bytes
+        return min(found, default=first) >= first and found >= {*range(first, note.end_offset, segment_bytes)}
 
     def _write_note(self, note: Note) -> None:
         self.to.write(NOTE, [json.dumps(asdict(note)).encode()])

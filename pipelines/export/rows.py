@@ -1,5 +1,6 @@
 """A part of a store as rows that `put_messages` takes back: JSON lines or Parquet (docs/messages.md)."""
 
+import re
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -71,10 +72,16 @@ def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int
     rows = at.read(COMMITLOG).where(part.condition)
     ordered = rows.repartitionByRange("physical_offset").sortWithinPartitions("physical_offset")
     as_input(ordered, format).write.mode("append").format(FORMATS[format]).save(to)
+    files = part_files(to)
+    written = at.store.spark.read.format(FORMATS[format]).load(_no_pattern(to)).count() if files else 0
     directory.delete(UNDER_WAY)
     directory.delete(BEGUN)
-    written = at.store.spark.read.format(FORMATS[format]).load(to).count() if part_files(to) else 0
-    return written, len(part_files(to))
+    return written, len(files)
+
+
+def _no_pattern(path: str) -> str:
+    """A path as Spark reads it where it takes paths for patterns."""
+    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def part_files(to: str) -> list[str]:

@@ -34,24 +34,33 @@ def replica_id_of(at: Snapshot, slave: Store, given: str | None, broker_id: int)
     replica_id = given or (mine[0] if mine else None) or (str(broker_id) if broker_id > 0 else None)
     if replica_id is None:
         return str(next(number for number in range(1, len(known) + 2) if str(number) not in known))
-    other = known.get(replica_id)
     if replica_id == MASTERS_ID or not replica_id.strip():
         raise BadInput(
             f"--replica-id is {replica_id!r}; 0 is the master's. Choose a number from 1, or a name"
         )
-    if other is not None and replica_id not in mine and Store(slave.spark, other.uri).exists():
-        raise BadInput(
-            f"--replica-id is {replica_id}, and that is the store at {other.uri}; choose another for {slave.uri}"
-        )
+    _expect_of_no_other(at, known, replica_id, slave.uri)
     return replica_id
+
+
+def _expect_of_no_other(at: Snapshot, known: Mapping[str, Replica], replica_id: str, uri: str) -> None:
+    """Raises BadInput where an id is that of another store, and that store is still there."""
+    other = known.get(replica_id)
+    if other is None or is_same_directory(other.uri, uri) or not Store(at.store.spark, other.uri).exists():
+        return
+    raise BadInput(
+        f"the replica id {replica_id} is that of the store at {other.uri}; run this again with another --replica-id for "
+        f"{uri}"
+    )
 
 
 def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end: int, now_ms: int) -> Plan:
     """The plan by which a master records up to where a slave has its log; empty for the same as a moment ago.
 
-    A slave that reports under another id than before has one row.
+    A slave that reports under another id than before has one row. Raises BadInput where the id is another slave's by now:
+    two that were made at the same time may have been given one.
     """
     known = read_replicas(at)
+    _expect_of_no_other(at, known, replica_id, uri)
     in_sync = is_in_sync(at, acked_offset, log_end)
     now = Replica(replica_id, uri, SLAVE, acked_offset, in_sync, now_ms)
     others = {name: each for name, each in known.items() if each.uri != uri}

@@ -26,6 +26,7 @@ from pipelines.rocketmq.record import body_crc
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_head
+from pipelines.store.holes import holes_of_log
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, QUEUE_BOUNDS
@@ -250,6 +251,12 @@ def _expect_going_on(head: LogHead, found: Survey, master: Master) -> None:
 
 
 def _gap(master: Master, what: str) -> StoreError:
+    if holes_of_log(master.at):
+        return StoreError(
+            f"the log of the master at {master.uri} {what}. Its table holes says which rows `validate --cut-damaged` has "
+            "given up there, and a slave does not go on past them. Nothing of that was copied: copy the store with "
+            f"`commitlake backup --store {master.uri} --to NEW`, and have the copy follow it"
+        )
     return StoreError(
         f"the log of the master at {master.uri} {what}. Nothing of that was copied: `commitlake validate --store "
         f"{master.uri}` shows what is wrong with it"

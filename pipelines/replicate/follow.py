@@ -113,14 +113,16 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
         return None
     # Writers that planned while the store was a master lose the race against this number.
     run.commit(partial(plan_fence, master_uri=master.uri))
-    point = expect_joins(run.store.snapshot(), master)
-    truncate(run.store, point)
+    finish_truncation(run.store)
+    cut_from = truncate(run.store, lambda at: expect_joins(at, master))
+    if cut_from is None:
+        return None
     run.wrote = True
     run.warn(
-        f"the master never had what this store's log holds from byte {point} on: it is no longer in the log, but kept in "
+        f"the master never had what this store's log holds from byte {cut_from} on: it is no longer in the log, but kept in "
         "cut_rows"
     )
-    return point
+    return cut_from
 
 
 def settings_apart(slave: Store, master: Master) -> list[str]:

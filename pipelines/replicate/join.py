@@ -5,6 +5,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
 from pipelines.replicate.master import Master
+from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.store.epochs import Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
@@ -32,15 +33,20 @@ def settings_of_slave(master: Master, replica_id: str) -> dict[str, str]:
 
 
 def _role(master: Master, replica_id: str) -> dict[str, str]:
-    number = replica_id if replica_id.isdigit() else "1"
+    number = replica_id if _is_number(replica_id) else "1"
     return {"brokerRole": SLAVE, "haMasterAddress": master.uri, "brokerId": number}
+
+
+def _is_number(replica_id: str) -> bool:
+    """Whether an id can be a brokerId, which is a Java long."""
+    return replica_id.isascii() and replica_id.isdecimal() and int(replica_id) <= LONG_MAX
 
 
 def plan_role(at: Snapshot, master: Master, replica_id: str) -> Plan:
     """The plan that makes a store the slave of a master; empty where it is."""
     own = settings_now(at)
     wanted = _role(master, replica_id)
-    if own["brokerId"] > 0 and not replica_id.isdigit():
+    if own["brokerId"] > 0 and not _is_number(replica_id):
         wanted.pop("brokerId")
     if all(own.given.get(name) == value for name, value in wanted.items()):
         return Plan()
@@ -55,7 +61,10 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     """
     _expect_same_segments(at, master)
     head = head_as_found(at)
-    if at.number(COMMITLOG) < 0 or at.is_empty(COMMITLOG):
+    if at.number(COMMITLOG) < 0:
+        return head.next_offset
+    if at.is_empty(COMMITLOG):
+        _expect_not_expired(head.next_offset, master)
         return head.next_offset
     point = _point(at, head.next_offset, master)
     own = last_row(at, point)
@@ -71,12 +80,17 @@ def expect_joins(at: Snapshot, master: Master) -> int:
                 f"the store at {at.store.uri} has a log of its own: its record at byte {own.physical_offset} is not what "
                 f"the master at {master.uri} has there. {_new_slave()}"
             )
-    if point < master.head.min_offset:
+    _expect_not_expired(point, master)
+    return point
+
+
+def _expect_not_expired(end: int, master: Master) -> None:
+    """Raises BadInput where the master no longer has what comes after the slave's log."""
+    if end < master.head.min_offset:
         raise BadInput(
-            f"the slave's log ends at byte {point}, and the master's begins at {master.head.min_offset}: what lies between "
+            f"the slave's log ends at byte {end}, and the master's begins at {master.head.min_offset}: what lies between "
             f"has expired there. {_new_slave()}"
         )
-    return point
 
 
 def _point(at: Snapshot, own_end: int, master: Master) -> int:

@@ -65,6 +65,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
         commit(old, partial(plan_fence, master_uri=store.uri))
     run.commit(_plan_letting_go)
     run.commit(partial(plan_fence, master_uri=NO_MASTER))
+    finish_truncation(store)
     run.commit(partial(_plan_epoch, number=number))
     run.commit(_plan_no_replicas)
     run.commit(partial(_plan_master, role=role))

@@ -1,11 +1,14 @@
 """Truncate a slave's log to where it is its master's; what is cut off is kept in cut_rows, and nothing of it is lost.
 
-In this order, so that a run that is killed anywhere is simply run again: what is derived counts no more where it has the
-rows; the rows are copied to cut_rows and the cut is recorded; the bounds go back, as of the cut's number, so that nothing
-can be appended before the cut is made; then the rows leave the log, in a commit with that number.
+In this order, so that a run that is killed anywhere is simply run again: the rows are copied to cut_rows and the cut is
+recorded; the bounds go back, as of the cut's number, so that nothing can be dispatched or appended before the cut is made;
+what is derived counts no more; then the rows leave the log, in a commit with that number.
+
+A commit that was planned before, such as another run's fence, may take the number. So whether a cut is made is told by the
+log's rows: where it still has some that were copied for it, the cut is recorded again with the next number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
@@ -19,44 +22,77 @@ from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
-from pipelines.store.progress import covered, plan_void
+from pipelines.store.progress import plan_void
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS, DERIVED, EPOCHS
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS
 
 
-def truncate(store: Store, offset: int) -> None:
-    """Cut the log off from an offset on."""
-    first = _rows_from(store.snapshot(), offset).agg(F.min("append_seq")).first()
-    first_append = None if first is None else first[0]
-    if first_append is not None:
-        at = store.snapshot()
-        have_rows = [table for table in DERIVED if covered(at, table) >= first_append]
-        if have_rows:
-            commit(store, lambda at: plan_void(at, have_rows))
-    commit(store, lambda at: plan_record_cut(at, _rows_from(at, offset), offset))
+def truncate(store: Store, point: Callable[[Snapshot], int]) -> int | None:
+    """Cut the log off from a point on; its offset, or None where another run has done so meanwhile.
+
+    point  where the log is cut off, of a snapshot: what another run has copied meanwhile stays
+    """
+    recorded = commit(store, lambda at: _plan_record(at, point(at))).result.get("offset")
     finish_truncation(store)
+    return recorded
 
 
-def finish_truncation(store: Store) -> int | None:
-    """Make the cut that is recorded and not made yet; its offset, or None without one."""
-    offset = unfinished(store.snapshot())
-    if offset is None:
-        return None
+def finish_truncation(store: Store) -> None:
+    """Make the cut that is recorded and not made yet, if there is one."""
+    while (offset := unfinished(store.snapshot())) is not None:
+        _make_cut(store, offset)
+
+
+def _make_cut(store: Store, offset: int) -> None:
+    """Try to make a recorded cut; it is not made where another commit has taken its number."""
+    commit(store, lambda at: _plan_record_again(at, offset))
     commit(store, lambda at: _plan_bounds(at, offset))
+    commit(store, lambda at: _plan_void(at))
     for group in _groups_beyond(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: _plan_epochs(at, offset))
     take_out(store, lambda at: _plan_cut(at, offset))
-    return offset
 
 
 def unfinished(at: Snapshot) -> int | None:
-    """The offset of a cut that is recorded and not made: its number comes after the log's last."""
+    """The offset of a cut that is recorded and not made."""
     # Recorded first, made last: so `cuts` is pinned before the log.
     cuts = {row.append_seq: row.physical_offset for row in at.rows(CUTS)}
-    return cuts.get(at.number(COMMITLOG) + 1)
+    if not cuts:
+        return None
+    number = max(cuts)
+    offset = cuts[number]
+    if number > at.number(COMMITLOG):
+        # A log that was put back as it was earlier has nothing to do with a cut of later.
+        return offset if number == at.number(COMMITLOG) + 1 else None
+    before = _rows_from(at, offset).where(F.col("append_seq") < number)
+    if before.isEmpty():
+        return None
+    # Copies under a later number are of a cut that was to be recorded again.
+    copies = at.read(CUT_ROWS).where(F.col("cut_seq") >= number)
+    is_left = not copies.join(before, ["physical_offset", "append_seq"], "left_semi").isEmpty()
+    return offset if is_left else None
+
+
+def _plan_record(at: Snapshot, offset: int) -> Plan:
+    rows = _rows_from(at, offset)
+    return Plan() if rows.isEmpty() else replace(plan_record_cut(at, rows, offset), result={"offset": offset})
+
+
+def _plan_record_again(at: Snapshot, offset: int) -> Plan:
+    """The plan that records a cut with the next number where another commit has taken its own."""
+    is_next = any(row.append_seq == at.number(COMMITLOG) + 1 for row in at.rows(CUTS))
+    return Plan() if is_next or unfinished(at) is None else _plan_record(at, offset)
+
+
+def _plan_void(at: Snapshot) -> Plan:
+    """The plan by which nothing derived counts: any dispatch before the bounds went back may have followed the rows.
+
+    One that is still under way finds that its progress comes too late.
+    """
+    return Plan() if unfinished(at) is None else plan_void(at, DERIVED)
 
 
 def _rows_from(at: Snapshot, offset: int) -> DataFrame:
@@ -66,6 +102,8 @@ def _rows_from(at: Snapshot, offset: int) -> DataFrame:
 def _plan_bounds(at: Snapshot, offset: int) -> Plan:
     """The plan of the bounds as of the cut: each queue ends where its first row that is cut off lies."""
     cut_seq = at.number(COMMITLOG) + 1
+    if unfinished(at) is None:
+        return Plan()
     head = head_as_found(at)
     if head.bounds_append_seq >= cut_seq:
         return Plan()
@@ -125,7 +163,8 @@ def _plan_epochs(at: Snapshot, offset: int) -> Plan:
 
 
 def _plan_cut(at: Snapshot, offset: int) -> Plan:
-    if unfinished(at) is None:
+    is_next = any(row.append_seq == at.number(COMMITLOG) + 1 for row in at.rows(CUTS))
+    if not is_next:
         return Plan()
     nothing = at.read(COMMITLOG).limit(0)
     return Plan((at.replace(COMMITLOG, nothing, where=f"physical_offset >= {offset}"),))

@@ -71,26 +71,25 @@ def plan_record_cut(
     planned  what is known of the rows; the copies are compared with it
     """
     cut_seq = at.number(COMMITLOG) + 1
-    numbers = ", ".join(str(number) for number in sorted({cut_seq, *_unrecorded(at, rows)}))
+    numbers = ", ".join(str(number) for number in sorted({cut_seq, *_earlier_tries(at, rows)}))
     copied = rows.withColumn("cut_seq", F.lit(cut_seq).cast("long"))
     cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
     return Plan(
         (
             at.replace(CUT_ROWS, copied, where=f"cut_seq IN ({numbers})", planned=planned),
-            at.replace(CUTS, cut, where=f"append_seq = {cut_seq}"),
+            at.replace(CUTS, cut, where=f"append_seq IN ({numbers})"),
         )
     )
 
 
-def _unrecorded(at: Snapshot, rows: DataFrame) -> list[int]:
-    """The numbers under which an earlier try has copied some of these rows, and was killed before it recorded its cut.
+def _earlier_tries(at: Snapshot, rows: DataFrame) -> list[int]:
+    """The numbers under which an earlier try has copied some of these rows, which are still in the log.
 
     The next try may have another number: a fence or another commit has taken it.
     """
     if at.is_empty(CUT_ROWS):
         return []
-    recorded = [row.append_seq for row in at.rows(CUTS)]
-    copies = at.read(CUT_ROWS).where(~F.col("cut_seq").isin(recorded))
+    copies = at.read(CUT_ROWS)
     same = copies.join(rows, ["physical_offset", "append_seq"], "left_semi")
     return [row.cut_seq for row in same.select("cut_seq").distinct().collect()]  # a number a try
 

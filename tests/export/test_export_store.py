@@ -315,16 +315,19 @@ def test_rows_of_a_part_are_put_elsewhere_as_they_were(
     assert put.exit_status == 0, put.stderr
     assert commitlake("deliver", "--store", store.uri, "--now", "90000000").result["delivered"] == 1
     part = ("--format", format, "--topic", "T", "--begin", "1000")
-    run = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    # Spark takes a path for a pattern: this one would have the other directory counted too.
+    to = tmp_path / "part *[1] {a}"
+    (tmp_path / "part x1 a").mkdir()
+    run = commitlake("export_store", "--store", store.uri, "--to", to, *part)
     assert (run.exit_status, run.result["messages"]) == (0, 3), run.stderr
-    refused = commitlake("export_store", "--store", store.uri, "--to", tmp_path / "part", *part)
+    refused = commitlake("export_store", "--store", store.uri, "--to", to, *part)
     assert refused.exit_status == 2
     back = commitlake(
         "put_messages",
         "--store",
         other.uri,
         "--input",
-        tmp_path / "part",
+        to,
         "--format",
         format,
         "--now",
@@ -369,6 +372,24 @@ def test_after_a_cut_all_is_written_again(
     again = commitlake("export_store", *at, *to)
     assert (again.exit_status, again.result["messages"]) == (0, 1), again.stderr
     assert not stale.exists()
+
+
+def test_an_export_that_lacks_a_segment_is_written_again_also_after_it_was_cut_short(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at, export = ("--store", store.uri), tmp_path / "export"
+    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
+    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
+    assert commitlake("export_store", *at, "--to", export).exit_status == 0
+    first = {path: path.read_bytes() for path in (export / "commitlog").iterdir()}
+    for path in first:
+        path.unlink()
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.export.export.write_segments", lambda *_: 1 // 0)
+        assert commitlake("export_store", *at, "--to", export).exit_status == 1
+    again = commitlake("export_store", *at, "--to", export)
+    assert (again.exit_status, again.result["messages"]) == (0, 1), again.stderr
+    assert {path: path.read_bytes() for path in (export / "commitlog").iterdir()} == first
 
 
 def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], store: Store) -> None:

@@ -1,5 +1,6 @@
 """A slave follows its master: the same rows at the same offsets, whatever happens in between."""
 
+import dataclasses
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from jobs.launch.run import Run
+from pipelines.errors import BadInput
 from pipelines.produce import put
 from pipelines.replicate import copy_log
+from pipelines.replicate.fence import plan_fence
+from pipelines.replicate.follow import Following, follow, join_master
+from pipelines.replicate.join import expect_joins, plan_role
+from pipelines.replicate.master import Master
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
 from pipelines.store.head import read_head
@@ -228,8 +235,45 @@ def test_it_follows_no_store_that_is_not_its_master(
         assert reason in replicate(store, of, exit_status=2).stderr
     assert not (tmp_path / "new").exists()
     taken = replicate(str(tmp_path / "new"), master, "--replica-id", "1", exit_status=2)
-    assert "--replica-id is 1" in taken.stderr
+    assert "the replica id 1 is that of" in taken.stderr
     assert own.settings["brokerRole"] == "ASYNC_MASTER"
+
+
+def test_of_two_slaves_that_were_given_one_id_the_second_is_told(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T", "body": "b"})
+    runs, joined = [], []
+    for name in ("one", "two"):
+        slave = Store(master.store.spark, str(tmp_path / name))
+        joined.append(join_master(slave, Following(master.store.uri)))
+        runs.append(Run("replicate", slave.uri, fixed_now_ms=B, quiet=True))
+        runs[-1].store = slave
+    follow(runs[0], *joined[0], from_last_file=False)
+    with pytest.raises(BadInput, match=f"the replica id 1 is that of the store at {tmp_path}/one"):
+        follow(runs[1], *joined[1], from_last_file=False)
+    replicate(runs[1].store.uri, master.store.uri, "--replica-id", "2")
+    assert {row.replica_id: row.uri for row in master.store.replicas.collect()} == {
+        "1": runs[0].store.uri,
+        "2": runs[1].store.uri,
+    }
+    # What int() takes for a number need not be one of RocketMQ's.
+    for name in ("²", str(2**63)):
+        replicate(runs[1].store.uri, master.store.uri, "--replica-id", name)
+        assert Store(master.store.spark, runs[1].store.uri).settings["brokerId"] == 2
+
+
+def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(
+    followed: tuple[str, str], new_store: Callable[..., Store]
+) -> None:
+    empty, master = new_store(), Store(new_store().spark, followed[0])
+    commit(empty, lambda at: plan_role(at, Master.read(master), "3"))
+    commit(empty, lambda at: plan_fence(at, master.uri))
+    known = Master.read(master)
+    later = dataclasses.replace(known, head=dataclasses.replace(known.head, min_offset=100))
+    with pytest.raises(BadInput, match="the master's begins at 100: what lies between has expired there"):
+        expect_joins(empty.snapshot(), later)
 
 
 WRITERS = """
