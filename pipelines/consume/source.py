@@ -46,12 +46,13 @@ def copies_for(store: Store, replica: str | None, group: str, topic: str | None)
         home = master_store(store) or store
         return Copies(home, _suggested(home, group, topic))
     source = named_copy(store, replica)
-    if not serves(source):
+    master = master_store(source) or source
+    if not serves(source, master.uri):
         raise BadInput(
             f"--replica is {replica}, and the slave at {source.uri} serves no consumers (slaveReadEnable is false there); "
             "`settings set slaveReadEnable=true` there allows it"
         )
-    return Copies(master_store(source) or source, source)
+    return Copies(master, source)
 
 
 def _suggested(home: Store, group: str, topic: str | None) -> Store:
@@ -68,7 +69,11 @@ def _suggested(home: Store, group: str, topic: str | None) -> Store:
     for name in _in_turn(str(wanted), read_slaves(at)):
         copy = open_copy(home.spark, read_slaves(at)[name].uri)
         # A slave that began later lacks what the group has still to read.
-        if copy is not None and serves(copy) and head_as_found(copy.snapshot()).min_offset <= position:
+        if (
+            copy is not None
+            and serves(copy, home.uri)
+            and head_as_found(copy.snapshot()).min_offset <= position
+        ):
             return copy
     return home
 

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from pipelines.errors import BadInput
-from pipelines.replicate.master import is_same_directory
 from pipelines.store.head import read_head
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan, Write
 from pipelines.store.replicas import MASTERS_ID, Replica, confirm_offset, is_in_sync, read_replicas
 from pipelines.store.role import SLAVE, settings_now

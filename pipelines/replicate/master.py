@@ -1,6 +1,5 @@
 """A slave's master as of one moment: its log up to the last whole append, and what it has beside the log."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
 from pipelines.store.head import LogHead, Queue, bounds_of, read_head
-from pipelines.store.lock import local_path
+from pipelines.store.lock import is_same_directory
 from pipelines.store.role import is_slave, master_of
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -86,16 +85,3 @@ def open_master(slave: Store, uri: str) -> Store:
         master.expect_no_backup()
         raise BadInput(f"--master is {master.uri}, where there is no store; nothing was written")
     return master
-
-
-def is_same_directory(one: str, other: str) -> bool:
-    """Whether two URIs name one directory; on this machine's file system also by links and other names."""
-    paths = local_path(one), local_path(other)
-    if one == other:
-        return True
-    if paths[0] is None or paths[1] is None:
-        return False
-    try:
-        return os.path.samefile(paths[0], paths[1])
-    except OSError:  # one of them does not exist
-        return os.path.realpath(paths[0]) == os.path.realpath(paths[1])

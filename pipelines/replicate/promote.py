@@ -12,12 +12,12 @@ from functools import partial
 
 from pipelines.errors import BadInput
 from pipelines.replicate.fence import plan_fence
-from pipelines.replicate.master import is_same_directory
 from pipelines.replicate.truncate import finish_truncation
 from pipelines.rocketmq.settings import SETTINGS
 from pipelines.store.commit import commit
 from pipelines.store.epochs import read_epochs, with_promotion
 from pipelines.store.head import read_head
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.role import NO_MASTER, SLAVE, is_slave, master_of, settings_now
 from pipelines.store.small_tables import whole_table_write

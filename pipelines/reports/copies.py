@@ -12,6 +12,7 @@ from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
 from pipelines.store.epochs import read_epochs
 from pipelines.store.head import head_as_found
+from pipelines.store.lock import is_same_directory
 from pipelines.store.replicas import MASTERS_ID, Replica, read_replicas, read_slaves
 from pipelines.store.role import is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
@@ -67,6 +68,11 @@ def named_copy(store: Store, replica_id: str) -> Store:
         raise BadInput(
             f"--replica is {replica_id}, and there is no store at {uri} any more; name another copy"
         )
+    if not _follows(copy, _master_uri(store)):
+        raise BadInput(
+            f"--replica is {replica_id}, and the store at {uri} no longer follows {_master_uri(store)}: it was promoted, or "
+            "has another master now, so its log may be another. Read it as a --store of its own, or name another copy"
+        )
     return copy
 
 
@@ -97,13 +103,25 @@ def _least_behind(store: Store) -> Store | None:
         return None
     in_order = sorted(_known(store).items(), key=lambda item: (-item[1].acked_offset, item[0]))
     copies = (open_copy(store.spark, each.uri) for _, each in in_order if each.in_sync)
-    return next((copy for copy in copies if copy is not None and serves(copy)), None)
+    return next((copy for copy in copies if copy is not None and serves(copy, _master_uri(store))), None)
 
 
-def serves(copy: Store) -> bool:
-    """Whether consumers may read from a copy: a slave must allow it itself (5.6, 5)."""
-    at = copy.snapshot()
-    return not is_slave(at) or bool(settings_now(at)["slaveReadEnable"])
+def _master_uri(store: Store) -> str:
+    """The URI of the master of a store's set: the store's own, where it is none's slave."""
+    return master_of(store.snapshot()) or store.uri
+
+
+def _follows(copy: Store, master_uri: str) -> bool:
+    """Whether a copy is a slave of this master still: one that was promoted meanwhile has a log of its own."""
+    master = master_of(copy.snapshot())
+    return master is not None and is_same_directory(master, master_uri)
+
+
+def serves(copy: Store, master_uri: str) -> bool:
+    """Whether consumers of a set may read from a copy: a slave must allow it itself (5.6, 5)."""
+    if is_same_directory(copy.uri, master_uri):
+        return True
+    return _follows(copy, master_uri) and bool(settings_now(copy.snapshot())["slaveReadEnable"])
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,19 @@ def local_path(uri: str) -> str | None:
     return re.sub(r"\A//[^/]*", "", rest)
 
 
+def is_same_directory(one: str, other: str) -> bool:
+    """Whether two URIs name one directory; on this machine's file system also by links and other names."""
+    paths = local_path(one), local_path(other)
+    if one == other:
+        return True
+    if paths[0] is None or paths[1] is None:
+        return False
+    try:
+        return os.path.samefile(paths[0], paths[1])
+    except OSError:  # one of them does not exist
+        return os.path.realpath(paths[0]) == os.path.realpath(paths[1])
+
+
 def under_lock(spark: SparkSession, uri: str, write: Callable[[], T]) -> T:
     """The result of `write`, which runs while this thread holds the store's lock; no lock where the store is not local.
 

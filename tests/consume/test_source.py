@@ -7,6 +7,8 @@ import pytest
 
 from pipelines.consume import source
 from pipelines.consume.source import copies_for, position_of
+from pipelines.errors import BadInput
+from pipelines.reports.copies import copy_to_query
 from tests.conftest import run_job
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
@@ -119,6 +121,17 @@ def test_a_copy_that_cannot_serve_is_refused(
     assert late.rows() != master.rows()
     assert "read from the master (--replica master)" in refused("--replica", "2")
     assert copies_for(master.store, "auto", "g", None).source.uri == master.store.uri
+
+
+def test_a_slave_that_was_promoted_is_no_copy_any_more(pair: tuple[Life, Life]) -> None:
+    """Its log goes its own way: what the old master has at an offset is another message there."""
+    master, slave = pair
+    slave.job("promote", B)
+    assert copies_for(master.store, "auto", "g", None).source.uri == master.store.uri
+    assert copy_to_query(master.store, "auto", print).uri == master.store.uri
+    with pytest.raises(BadInput, match="no longer follows"):
+        copies_for(master.store, "1", "g", None)
+    assert copies_for(slave.store, "auto", "g", None).source.uri == slave.store.uri
 
 
 def test_a_slave_answers_where_its_master_is_gone(pair: tuple[Life, Life], tmp_path: Path) -> None:
