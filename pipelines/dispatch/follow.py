@@ -17,6 +17,7 @@ from pipelines.dispatch.entries import (
     message_index_entries,
 )
 from pipelines.dispatch.layout import in_hash_order, in_order_of, in_queue_order
+from pipelines.errors import HeadMoved
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
 from pipelines.store.head import read_head
@@ -61,6 +62,10 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
         at.version(table)
     followed = {table.name: followed_by(at, table) for table in DERIVED}
     reached = confirmed(at)
+    if read_head(at).bounds_append_seq > at.number(COMMITLOG):
+        raise HeadMoved(
+            "the log has moved on since it was read"
+        )  # perhaps by a cut of rows that would be followed
     last_append = reached.append_seq
     if rebuild:
         writes = [

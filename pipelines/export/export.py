@@ -170,7 +170,7 @@ class Export:
             )
         # A row a cut. Queues and keys of what was cut off are in many files: all are written again.
         is_cut = any(
-            row.append_seq > note.append_seq and row.physical_offset < note.end_offset
+            row.append_seq > note.append_seq and row.physical_offset < max(note.end_offset, note.under_way_to)
             for row in self._at.rows(CUTS)
         )
         if is_cut:

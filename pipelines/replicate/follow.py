@@ -17,7 +17,7 @@ from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import head_as_found
-from pipelines.store.role import master_of, settings_now
+from pipelines.store.role import is_slave, master_of, settings_now
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from schemas import COMMITLOG
@@ -53,11 +53,17 @@ def join_master(slave: Store, options: Following) -> tuple[Master, str]:
     replica_id = replica_id_of(master.at, slave, options.replica_id, broker_id)
     if not exists:
         make_store(slave, settings_of_slave(master, replica_id))
-    else:
-        make_tables(slave)  # of a newer version, or deleted
+        return master, replica_id
+    make_tables(slave)  # of a newer version, or deleted
+    at = slave.snapshot()
+    known = settings_now(at)
+    if is_slave(at):
         finish_truncation(slave)
-        expect_joins(slave.snapshot(), master)
-    commit(slave, lambda at: plan_role(at, master, replica_id))
+    expect_joins(slave.snapshot(), master)
+    taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
+    if taken.plan.writes and slave.snapshot().number(COMMITLOG) >= 0:
+        # Writers that planned while the store was a master, or followed another one, lose the race against this number.
+        commit(slave, partial(plan_fence, master_uri=master.uri))
     return master, replica_id
 
 
@@ -67,6 +73,8 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
     truncated_from = _cut_to_master(run, master)
     run.commit(lambda at: plan_metadata(at, master))
     run.commit(lambda at: plan_start(at, master, from_last_file))
+    # Before the first row: a run that is killed while it copies has only rows of epochs that it knows.
+    run.commit(lambda at: plan_epochs(at, master))
     start = head_as_found(slave.snapshot()).next_offset
     with (
         run.progress("copying", max(0, master.end - start), "bytes") as advance,
@@ -83,7 +91,6 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
         result = commit_in_parts(
             run.commit, lambda at, _: plan_copy(at, master, part_bytes), ("copied",), after_each=count
         )
-    run.commit(lambda at: plan_epochs(at, master, result["reached"]))
     for planner in offset_planners(slave.snapshot(), master):
         run.commit(planner)
     ack = partial(
@@ -111,7 +118,7 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     point = expect_joins(at, master)
     if point >= head_as_found(at).next_offset:
         return None
-    # Writers that planned while the store was a master lose the race against this number.
+    # A put that was planned before the role was taken may have come since.
     run.commit(partial(plan_fence, master_uri=master.uri))
     finish_truncation(run.store)
     cut_from = truncate(run.store, lambda at: expect_joins(at, master))

@@ -3,9 +3,9 @@
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.replicate.master import Master
-from pipelines.rocketmq.settings import LONG_MAX
+from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
@@ -42,9 +42,19 @@ def _is_number(replica_id: str) -> bool:
     return replica_id.isascii() and replica_id.isdecimal() and int(replica_id) <= LONG_MAX
 
 
-def plan_role(at: Snapshot, master: Master, replica_id: str) -> Plan:
-    """The plan that makes a store the slave of a master; empty where it is."""
+def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings | None = None) -> Plan:
+    """The plan that makes a store the slave of a master; empty where it is.
+
+    known  the settings by which that was decided; None for those of the snapshot
+
+    Raises StoreError where the store's role is another by now.
+    """
     own = settings_now(at)
+    if known is not None and any(own[name] != known[name] for name in ("brokerRole", "haMasterAddress")):
+        raise StoreError(
+            f"the store at {at.store.uri} was promoted or follows another master since this began. Nothing was changed; "
+            "look at `commitlake settings` before you run it again"
+        )
     wanted = _role(master, replica_id)
     if own["brokerId"] > 0 and not _is_number(replica_id):
         wanted.pop("brokerId")
@@ -97,6 +107,8 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     """The consistent point of the two logs. Raises BadInput where nothing says that the slave's rows after it may go."""
     epochs, masters = read_epochs(at), read_epochs(master.at)
     point = consistent_point(epochs, own_end, masters, master.end)
+    # The last epochs of the slave may begin after what it has of the log.
+    point = None if point is None else min(point, own_end)
     if point is None:
         raise BadInput(
             f"{_them(at, master)} share no epoch ({_in_words(epochs)}; the master's: {_in_words(masters)}): they were never "
@@ -123,9 +135,24 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
 
 
 def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
-    """Offsets at which the master has cut its log below the slave's end, and the slave has other rows from there on."""
+    """Offsets at which the master has cut its log below the slave's end, and the slave has another row there.
+
+    A master that was put back as it was earlier is shorter, and has the same row there.
+    """
     cuts = [row.physical_offset for row in master.at.rows(CUTS) if row.physical_offset < own_end]
-    return [cut for cut in cuts if last_row(at, own_end, cut) != last_row(master.at, own_end, cut)]
+    return [cut for cut in cuts if _first_row(at, cut) != _first_row(master.at, cut)]
+
+
+def _first_row(at: Snapshot, since: int) -> Row | None:
+    """The first row of a log that starts at an offset or later, by the columns of SAME; None where there is none."""
+    offset = F.col("physical_offset")
+    rows = at.read(COMMITLOG).where(offset >= since)
+    # A record that does not fit a segment opens the next, so it lies not farther off, but for rows that are lost.
+    for near in (rows.where(offset < since + 2 * settings_now(at).segment_bytes), rows):
+        found = near.agg(F.min_by(F.struct(*SAME), offset).alias("first")).first()
+        if found is not None and found["first"] is not None:
+            return found["first"]
+    return None
 
 
 def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 
 from pipelines.consume.offsets import keyed_write
 from pipelines.replicate.master import Master
-from pipelines.store.epochs import epochs_begun, read_epochs
+from pipelines.store.epochs import read_epochs
 from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -47,12 +47,9 @@ def _by_key(at: Snapshot, table: Table) -> dict[tuple[Any, ...], Mapping[str, An
     return {tuple(row[name] for name in table.key): row.asDict() for row in at.rows(table)}
 
 
-def plan_epochs(at: Snapshot, master: Master, log_end: int) -> Plan:
-    """The plan that records the master's epochs of which the slave has messages; empty where they are known.
-
-    log_end  where the slave's log ends, bytes
-    """
-    epochs = epochs_begun(read_epochs(master.at), log_end)
+def plan_epochs(at: Snapshot, master: Master) -> Plan:
+    """The plan that records the master's epochs, also those of which the slave has no message yet; empty where known."""
+    epochs = read_epochs(master.at)
     if list(read_epochs(at)) == list(epochs):
         return Plan()
     rows = [(epoch.epoch, epoch.start_offset) for epoch in epochs]

@@ -49,11 +49,13 @@ def _make_cut(store: Store, offset: int) -> None:
     """Try to make a recorded cut; it is not made where another commit has taken its number."""
     commit(store, lambda at: _plan_record_again(at, offset))
     commit(store, lambda at: _plan_bounds(at, offset))
-    commit(store, lambda at: _plan_void(at))
+    commit(store, _plan_void)
     for group in _groups_beyond(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: _plan_epochs(at, offset))
     take_out(store, lambda at: _plan_cut(at, offset))
+    # Where another commit had taken the number, the bounds have let a dispatch through in between.
+    commit(store, _plan_void)
 
 
 def unfinished(at: Snapshot) -> int | None:
@@ -92,7 +94,7 @@ def _plan_void(at: Snapshot) -> Plan:
 
     One that is still under way finds that its progress comes too late.
     """
-    return Plan() if unfinished(at) is None else plan_void(at, DERIVED)
+    return plan_void(at, DERIVED)
 
 
 def _rows_from(at: Snapshot, offset: int) -> DataFrame:
@@ -157,6 +159,8 @@ def _plan_offsets(at: Snapshot, group: str) -> Plan:
 def _plan_epochs(at: Snapshot, offset: int) -> Plan:
     """The plan that forgets epochs of which no message is left."""
     epochs = epochs_before(read_epochs(at), offset)
+    if unfinished(at) is None:
+        return Plan()
     if list(epochs) == list(read_epochs(at)):
         return Plan()
     return Plan((whole_table_write(at, EPOCHS, [(each.epoch, each.start_offset) for each in epochs]),))

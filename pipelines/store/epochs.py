@@ -55,14 +55,6 @@ def _ends(epochs: Epochs, log_end: int) -> dict[Epoch, int]:
     return {**ends, in_order[-1]: log_end}
 
 
-def epochs_begun(epochs: Epochs, offset: int) -> Epochs:
-    """The epochs that have begun at an offset or before: a slave knows its master's also where it lacks its messages.
-
-    So a slave that is promoted takes a number that its master has not had.
-    """
-    return [epoch for epoch in sorted(epochs) if epoch.start_offset <= offset] or [min(epochs)]
-
-
 def epochs_before(epochs: Epochs, offset: int) -> Epochs:
     """The epochs that have begun before an offset, and the first of all: a log without a message has it too."""
     return [epoch for epoch in sorted(epochs) if epoch.start_offset < offset] or [min(epochs)]

@@ -161,9 +161,13 @@ def progress_write(
 
 
 def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
-    """The plan that makes derived tables cover nothing, whatever they hold, until a dispatch has rebuilt them."""
+    """The plan that makes derived tables cover nothing, whatever they hold, until a dispatch has rebuilt them.
+
+    It is for a log that loses rows. Some may be copies that deliver or check_transactions have made, so what these jobs have
+    done by the clock counts no more either: they look at every message that waits again, and claims tell which are done.
+    """
     names = {table.name for table in tables}
-    kept = [tuple(row) for row in progress_rows(at) if row.follower not in names]
+    kept = [tuple(row) for row in progress_rows(at) if row.follower not in names and row.clock_ms is None]
     log = _log_of(at)
     of_no_table = ("", -1)
     void = [(name, -1, *of_no_table, *log, None) for name in sorted(names)]

@@ -1,5 +1,6 @@
 """A slave's log is cut to its master's while others work on it: dispatch, another run, a run that is killed."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -7,12 +8,17 @@ from typing import Any
 
 import pytest
 
-from pipelines.replicate import truncate
+from pipelines.dispatch.follow import plan_dispatch
+from pipelines.errors import HeadMoved
+from pipelines.replicate import follow, truncate
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins
 from pipelines.replicate.master import Master, open_master
+from pipelines.store import commit as committing
 from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
 from pipelines.store.store import Store
+from schemas import COMMITLOG, CUTS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
@@ -100,6 +106,121 @@ def test_a_run_that_was_killed_once_a_fence_had_its_number_is_made_again(
     assert log_of(old.store) != log_of(new.store)
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 3
     expect_one_log(old, new)
+
+
+def test_a_run_that_is_killed_while_it_copies_an_epoch_is_gone_on_with(
+    split: Split, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The rows it has copied are the master's: they are not taken for those of a master that was deposed."""
+    _, new = split
+    for name, more in (("first", ()), ("last file", ("--from-last-file",))):
+        slave = tmp_path / name
+        with monkeypatch.context() as killed:
+            killed.setattr(follow, "offset_planners", lambda *_: sys.exit(9))
+            killed.setattr(follow.copy_log, "PART_BYTES", 1)
+            copy = follow.commit_in_parts
+
+            def one_part(*arguments: Any, copy: Any = copy, **named: Any) -> Any:
+                copy(*arguments, **named)
+                sys.exit(9)
+
+            killed.setattr(follow, "commit_in_parts", one_part)
+            replicate(str(slave), new.store.uri, *more, exit_status=9)
+        again = replicate(str(slave), new.store.uri).result
+        assert again["truncated_from"] is None
+        store = Store(new.store.spark, str(slave))
+        assert store.cut_rows.count() == 0
+        assert log_of(store) == log_of(new.store)[-store.commitlog.count() :]
+
+
+def test_a_put_that_was_planned_while_the_store_was_master_is_refused_once_it_follows(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    new.job("promote", B)
+    new.put(B, {"topic": "T", "body": "new"})
+    source, write = old.input({"topic": "T", "body": "old"}), committing._write
+    copied = list[int]()
+
+    def after_it_follows(store: Store, *arguments: Any) -> None:
+        if store.uri == old.store.uri:
+            monkeypatch.setattr(committing, "_write", write)
+            master, name = follow.join_master(old.store, follow.Following(new.store.uri))
+            copied.append(master.end)
+            assert name == "1"
+        write(store, *arguments)
+
+    monkeypatch.setattr(committing, "_write", after_it_follows)
+    assert old.run("put_messages", B, "--input", source).exit_status == 2
+    assert copied
+    replicate(old.store.uri, new.store.uri)
+    assert log_of(old.store) == log_of(new.store)
+
+
+def test_a_store_that_is_promoted_while_it_joins_stays_a_master(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new, joins = slave_of(old, tmp_path / "new"), follow.expect_joins
+
+    def then_promoted(at: Any, master: Master) -> int:
+        point = joins(at, master)
+        monkeypatch.setattr(follow, "expect_joins", joins)
+        new.job("promote", B)
+        return point
+
+    monkeypatch.setattr(follow, "expect_joins", then_promoted)
+    refused = replicate(new.store.uri, old.store.uri, exit_status=1)
+    assert "was promoted or follows another master since this began" in refused.stderr
+    new.put(B, {"topic": "T", "body": "new"})
+
+
+def test_after_a_fail_back_what_the_cut_took_of_a_delivery_is_delivered_again(split: Split) -> None:
+    old, new = split
+    wait = {"topic": "T", "queue_id": 0, "body": "delayed", "delay_level": 1}
+    replicate(old.store.uri, new.store.uri)
+    new.put(B + 3, wait)
+    replicate(old.store.uri, new.store.uri)
+    assert new.job("deliver", B + 10_000).result["delivered"] == 1
+    # Its copy is beyond what the old master has when that is promoted.
+    old.job("promote", B + 20_000, "--epoch", "9")
+    old.put(B + 20_000, {"topic": "T", "queue_id": 0, "body": "after"})
+    assert replicate(new.store.uri, old.store.uri).result["truncated_from"]
+    new.job("promote", B + 30_000, "--epoch", "10")
+    assert new.job("deliver", B + 40_000).result["delivered"] == 1
+    assert new.job("deliver", B + 50_000).result["delivered"] == 0
+    assert [bytes(row.body) for row in new.rows()].count(b"delayed") == 2  # parked, and delivered once
+
+
+def test_a_master_that_was_put_back_as_it_was_earlier_cuts_nothing_off(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its log had a cut long ago: that says nothing about what it has lost since."""
+    master = life()
+    master.put(B, {"topic": "T", "body": "one"})
+    master.put(B, {"topic": "T", "body": "two"})
+    second = master.rows()[1].physical_offset
+    cut = master.store.spark.createDataFrame([(1, second)], CUTS.columns)
+    commit(master.store, lambda at: Plan((at.replace(CUTS, cut, where="append_seq = 1"),)))
+    slave = slave_of(master, tmp_path / "slave")
+    earlier = master.copied("earlier")
+    master.put(B, {"topic": "T", "body": "three"})
+    replicate(slave.store.uri, master.store.uri)
+    refused = replicate(slave.store.uri, earlier.store.uri, exit_status=2)
+    assert "was put back as it was earlier" in refused.stderr
+    assert len(slave.rows()) == 3
+
+
+def test_a_dispatch_of_a_log_that_was_cut_since_it_was_read_is_planned_again(split: Split) -> None:
+    old, new = split
+    at = old.store.snapshot()
+    assert at.number(COMMITLOG) == 1
+    replicate(old.store.uri, new.store.uri)
+    with pytest.raises(HeadMoved):
+        plan_dispatch(at)
 
 
 def test_what_another_run_has_copied_meanwhile_is_not_cut_off(split: Split) -> None:
