@@ -63,9 +63,8 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     followed = {table.name: followed_by(at, table) for table in DERIVED}
     reached = confirmed(at)
     if read_head(at).bounds_append_seq > at.number(COMMITLOG):
-        raise HeadMoved(
-            "the log has moved on since it was read"
-        )  # perhaps by a cut of rows that would be followed
+        # Perhaps by a cut of rows that would be followed.
+        raise HeadMoved("the log has moved on since it was read")
     last_append = reached.append_seq
     if rebuild:
         writes = [

@@ -290,7 +290,8 @@ def test_progress_that_another_writer_has_brought_further_is_left_to_it(store: S
     ]
     assert covered(at, CONSUME_QUEUE) == -1
     assert followed_rows(at, CONSUME_QUEUE).isEmpty()
-    assert {row.follower for row in progress_rows(at)} == {"deliver", *(table.name for table in DERIVED)}
+    # The log loses rows then: what a job has done by the clock may be gone with them.
+    assert {row.follower for row in progress_rows(at)} == {table.name for table in DERIVED}
 
 
 # Through the commands.
