@@ -51,6 +51,8 @@ def main() -> None:
     options.add_argument("--page-only", action="store_true", help="draw the page again, measure nothing")
     asked = options.parse_args()
     failed = [] if asked.page_only else measure([*SIZES] if not asked.only else asked.only.split(","))
+    if not HISTORY.exists():
+        raise SystemExit(f"there is no {HISTORY} yet: run it without --page-only first")
     draw([json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()])
     print(f"the page: {PAGE}")
     if failed:

@@ -101,14 +101,15 @@ def run(arguments: list[str], is_optimizing: bool = False) -> None:
     program = list(COMMITLAKE)
     if is_optimizing:
         program[2] = OPTIMIZING + program[2]
-    _expect_done([*program, *arguments, "--quiet"])
+    expect_done([*program, *arguments, "--quiet"])
 
 
 def plain(table: str, is_optimizing: bool) -> None:
-    _expect_done([sys.executable, "-c", PLAIN.format(small=not is_optimizing, table=table)])
+    expect_done([sys.executable, "-c", PLAIN.format(small=not is_optimizing, table=table)])
 
 
-def _expect_done(command: list[str]) -> None:
+def expect_done(command: list[str]) -> None:
+    """Run a process to its end. Raises SystemExit with what it said where it fails."""
     done = subprocess.run(
         command, cwd=PROJECT, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True
     )

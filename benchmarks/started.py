@@ -7,21 +7,18 @@ GROUP BY over the log. The other benchmarks time what a session does that has do
 """
 
 import argparse
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
+from benchmarks.commands import expect_done, run, timed  # noqa: E402
 from benchmarks.figures import keep  # noqa: E402
 
-COMMITLAKE = "from jobs.launch.cli import main; main()"
 NOTHING = "from jobs.launch.session import session; session('nothing').range(1).count()"
 MAKE = """
 from pathlib import Path
@@ -55,27 +52,25 @@ def main() -> None:
 
 def measure(work: Path, count: int, rounds: int) -> None:
     source, finished = str(work / "input"), str(work / "finished")
-    run(MAKE.format(count=count, to=source))
+    python(MAKE.format(count=count, to=source))
     seconds: dict[str, list[float]] = {}
 
-    def timed(name: str, work: Callable[[], None]) -> None:
-        began = time.monotonic()
-        work()
-        seconds.setdefault(name, []).append(time.monotonic() - began)
+    def note(name: str, work: Callable[[], None]) -> None:
+        seconds.setdefault(name, []).append(timed(work))
 
     for number in range(rounds):
         store = str(work / f"store-{number}")
-        commitlake("create_store", "--store", store)
-        timed("nothing", lambda: run(NOTHING))
-        put = ("put_messages", "--store", store, "--input", source, "--format", "parquet", "--batch-id", "b")
-        timed("put", lambda put=put: commitlake(*put))  # type: ignore[misc]
+        run(["create_store", "--store", store])
+        note("nothing", lambda: python(NOTHING))
+        put = ["put_messages", "--store", store, "--input", source, "--format", "parquet", "--batch-id", "b"]
+        note("put", lambda put=put: run(put))  # type: ignore[misc]
         if not number:
-            run(FINISH.format(log=f"{store}/commitlog", to=finished))
+            python(FINISH.format(log=f"{store}/commitlog", to=finished))
         plain = PLAIN.format(finished=finished, to=str(work / f"plain-{number}"))
-        timed("plain Delta append", lambda plain=plain: run(plain))  # type: ignore[misc]
-        timed("dispatch", lambda store=store: commitlake("dispatch", "--store", store))  # type: ignore[misc]
-        group_by = ("sql", "--store", store, STATISTICS)
-        timed("GROUP BY topic, queue_id", lambda group_by=group_by: commitlake(*group_by))  # type: ignore[misc]
+        note("plain Delta append", lambda plain=plain: python(plain))  # type: ignore[misc]
+        note("dispatch", lambda store=store: run(["dispatch", "--store", store]))  # type: ignore[misc]
+        group_by = ["sql", "--store", store, STATISTICS]
+        note("GROUP BY topic, queue_id", lambda group_by=group_by: run(group_by))  # type: ignore[misc]
 
     nothing = statistics.median(seconds.pop("nothing"))
     print(
@@ -93,16 +88,8 @@ def measure(work: Path, count: int, rounds: int) -> None:
         keep(f"as started: {name}", found, "messages/s", **beside)
 
 
-def commitlake(*arguments: str) -> None:
-    run(COMMITLAKE, *arguments, "--quiet")
-
-
-def run(program: str, *arguments: str) -> None:
-    command = [sys.executable, "-c", program, *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    done = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stderr[-2000:]}")
+def python(program: str) -> None:
+    expect_done([sys.executable, "-c", program])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from jobs.launch.listings import told_without_effect
 from jobs.launch.run import Run
 from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
-from pipelines.broker_files.directory import BrokerDirectory, from_anywhere
+from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
 from pipelines.broker_files.left_behind import left_behind
 from pipelines.broker_files.losses import (
@@ -38,7 +38,7 @@ BrokerConf = Annotated[
 @job
 def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[str, Any]:
     """Import a RocketMQ store directory; run it again to follow the directory as it grows."""
-    directory = BrokerDirectory(from_anywhere(from_))
+    directory = BrokerDirectory(from_)
     store = Store(run.spark, run.store_uri)
     conf = read_conf(run, broker_conf)
     if conf.get("brokerRole") == SLAVE:

@@ -1,4 +1,4 @@
-"""URIs without user information: tables and logs would keep a password or a key in one."""
+"""URIs and paths: without user information, which tables and logs would keep, and without glob patterns."""
 
 import re
 from urllib.parse import urlsplit
@@ -35,3 +35,12 @@ def _has_secret(uri: str) -> bool:
         return False
     user = found[0][len(found[1]) : -1]
     return ":" in user or urlsplit(uri).scheme.lower() in _KEYS_IN_PLACE_OF_USERS
+
+
+def literal_path(path: str) -> str:
+    """The path as Spark reads it where it takes paths for glob patterns.
+
+    >>> print(literal_path("/stores/orders [1]"))
+    /stores/orders \\[1\\]
+    """
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", path)

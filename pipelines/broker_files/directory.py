@@ -30,9 +30,14 @@ class BrokerDirectory:
 
     Paths are relative to it and used as they are: names such as %RETRY%group are not percent-encoded. A path that is
     absolute, or a URI, is where a broker keeps files apart from the others (storePathCommitLog).
+
+    uri  a relative path is made absolute, so that a job and its executors mean the same directory
     """
 
     uri: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", from_anywhere(self.uri))
 
     def entries(self, path: str) -> list[FileEntry]:
         """The entries directly in a directory, ordered by name; none where it does not exist."""
@@ -77,7 +82,7 @@ class BrokerDirectory:
 
 
 def from_anywhere(uri: str) -> str:
-    """The URI without a relative path, so that a job and its executors mean the same directory."""
+    """The URI without a relative path: executors have another working directory."""
     return uri if _has_scheme(uri) else Path(uri).absolute().as_posix()
 
 

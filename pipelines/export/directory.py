@@ -29,9 +29,15 @@ _ZEROS = bytes(1024 * 1024)
 
 @dataclass(frozen=True)
 class ExportDirectory:
-    """A directory in the making; small enough to be sent to executors, which write its files themselves."""
+    """A directory in the making; small enough to be sent to executors, which write its files themselves.
+
+    uri  as of BrokerDirectory
+    """
 
     uri: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uri", self.found.uri)
 
     @property
     def found(self) -> BrokerDirectory:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
-from pipelines.broker_files.directory import from_anywhere
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
@@ -71,7 +70,7 @@ class Export:
     """
 
     def __init__(self, store: Store, to: str, now_ms: int) -> None:
-        self.to = ExportDirectory(from_anywhere(to))
+        self.to = ExportDirectory(to)
         self._at = store.snapshot()
         self._now_ms = now_ms
         self.head = read_head(self._at)

@@ -1,6 +1,5 @@
 """A part of a store as rows that `put_messages` takes back: JSON lines or Parquet (docs/messages.md)."""
 
-import re
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -13,6 +12,7 @@ from pipelines.rocketmq.flags import TRANSACTION_BITS
 from pipelines.rocketmq.names import SEND_FORBIDDEN
 from pipelines.rocketmq.properties import without
 from pipelines.store.snapshot import Snapshot
+from pipelines.uris import literal_path
 from schemas import COMMITLOG
 
 # There while rows are written: a directory without it is somebody else's.
@@ -73,15 +73,10 @@ def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int
     ordered = rows.repartitionByRange("physical_offset").sortWithinPartitions("physical_offset")
     as_input(ordered, format).write.mode("append").format(FORMATS[format]).save(to)
     files = part_files(to)
-    written = at.store.spark.read.format(FORMATS[format]).load(_no_pattern(to)).count() if files else 0
+    written = at.store.spark.read.format(FORMATS[format]).load(literal_path(to)).count() if files else 0
     directory.delete(UNDER_WAY)
     directory.delete(BEGUN)
     return written, len(files)
-
-
-def _no_pattern(path: str) -> str:
-    """A path as Spark reads it where it takes paths for patterns."""
-    return re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
 
 
 def part_files(to: str) -> list[str]:

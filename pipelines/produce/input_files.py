@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import hadoop_path
+from pipelines.uris import literal_path
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
         uri = status.getPath().toUri()
         name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
         if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
-            path = re.sub(r"([\[\]{}*?\\])", r"\\\1", status.getPath().toString())  # not a glob pattern
+            path = literal_path(status.getPath().toString())
             files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
     return tuple(sorted(files, key=lambda file: file.name))
 

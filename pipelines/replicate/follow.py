@@ -62,9 +62,17 @@ def join_master(slave: Store, options: Following) -> tuple[Master, str]:
     expect_joins(slave.snapshot(), master)
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
     if taken.plan.writes and slave.snapshot().number(COMMITLOG) >= 0:
-        # Writers that planned while the store was a master, or followed another one, lose the race against this number.
-        commit(slave, partial(plan_fence, master_uri=master.uri))
+        _fence(slave, master)
     return master, replica_id
+
+
+def _fence(slave: Store, master: Master) -> None:
+    """Have writers that planned while the store was a master, or followed another one, lose the race.
+
+    The fence may take the number of a cut that another run has recorded.
+    """
+    commit(slave, partial(plan_fence, master_uri=master.uri))
+    finish_truncation(slave)
 
 
 def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> dict[str, Any]:
@@ -118,9 +126,7 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     point = expect_joins(at, master)
     if point >= head_as_found(at).next_offset:
         return None
-    # A put that was planned before the role was taken may have come since.
-    run.commit(partial(plan_fence, master_uri=master.uri))
-    finish_truncation(run.store)
+    _fence(run.store, master)  # again: a run that was killed has taken the role and no more
     cut_from = truncate(run.store, lambda at: expect_joins(at, master))
     if cut_from is None:
         return None

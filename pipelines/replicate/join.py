@@ -1,6 +1,8 @@
 """A store becomes a slave: a new one, an empty one, or one whose log is a part of the master's."""
 
-from pyspark.sql import Row
+from collections.abc import Callable
+
+from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
@@ -42,15 +44,15 @@ def _is_number(replica_id: str) -> bool:
     return replica_id.isascii() and replica_id.isdecimal() and int(replica_id) <= LONG_MAX
 
 
-def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings | None = None) -> Plan:
+def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) -> Plan:
     """The plan that makes a store the slave of a master; empty where it is.
 
-    known  the settings by which that was decided; None for those of the snapshot
+    known  the settings by which that was decided
 
     Raises StoreError where the store's role is another by now.
     """
     own = settings_now(at)
-    if known is not None and any(own[name] != known[name] for name in ("brokerRole", "haMasterAddress")):
+    if any(own[name] != known[name] for name in ("brokerRole", "haMasterAddress")):
         raise StoreError(
             f"the store at {at.store.uri} was promoted or follows another master since this began. Nothing was changed; "
             "look at `commitlake settings` before you run it again"
@@ -107,8 +109,6 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     """The consistent point of the two logs. Raises BadInput where nothing says that the slave's rows after it may go."""
     epochs, masters = read_epochs(at), read_epochs(master.at)
     point = consistent_point(epochs, own_end, masters, master.end)
-    # The last epochs of the slave may begin after what it has of the log.
-    point = None if point is None else min(point, own_end)
     if point is None:
         raise BadInput(
             f"{_them(at, master)} share no epoch ({_in_words(epochs)}; the master's: {_in_words(masters)}): they were never "
@@ -145,14 +145,9 @@ def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
 
 def _first_row(at: Snapshot, since: int) -> Row | None:
     """The first row of a log that starts at an offset or later, by the columns of SAME; None where there is none."""
-    offset = F.col("physical_offset")
-    rows = at.read(COMMITLOG).where(offset >= since)
     # A record that does not fit a segment opens the next, so it lies not farther off, but for rows that are lost.
-    for near in (rows.where(offset < since + 2 * settings_now(at).segment_bytes), rows):
-        found = near.agg(F.min_by(F.struct(*SAME), offset).alias("first")).first()
-        if found is not None and found["first"] is not None:
-            return found["first"]
-    return None
+    near = _one_row(at, F.min_by, since, since + 2 * settings_now(at).segment_bytes)
+    return near or _one_row(at, F.min_by, since)
 
 
 def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
@@ -162,17 +157,20 @@ def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
     """
     settings = settings_now(at)
     for least in (before - settings.max_record_bytes, before - 2 * settings.segment_bytes, after):
-        found = _last_within(at, max(after, least), before)
+        found = _one_row(at, F.max_by, max(after, least), before)
         if found is not None or least <= after:
             break
     return found
 
 
-def _last_within(at: Snapshot, least: int, before: int) -> Row | None:
+def _one_row(
+    at: Snapshot, chosen: Callable[[Column, Column], Column], since: int, before: int = LONG_MAX
+) -> Row | None:
+    """The row of the log in [since, before) with the least (min_by) or greatest (max_by) offset."""
     offset = F.col("physical_offset")
-    rows = at.read(COMMITLOG).where((offset < before) & (offset >= least))
-    found = rows.agg(F.max_by(F.struct(*SAME), offset).alias("last")).first()
-    return None if found is None else found.last
+    rows = at.read(COMMITLOG).where((offset >= since) & (offset < before))
+    found = rows.agg(chosen(F.struct(*SAME), offset).alias("row")).first()
+    return None if found is None else found.row
 
 
 def _expect_same_segments(at: Snapshot, master: Master) -> None:

@@ -4,12 +4,13 @@ In this order, so that a run that is killed anywhere is simply run again: the ro
 recorded; the bounds go back, as of the cut's number, so that nothing can be dispatched or appended before the cut is made;
 what is derived counts no more; then the rows leave the log, in a commit with that number.
 
-A commit that was planned before, such as another run's fence, may take the number. So whether a cut is made is told by the
-log's rows: where it still has some that were copied for it, the cut is recorded again with the next number.
+A commit that was planned before, such as another run's fence, may take the number. So the log's rows show whether a cut was
+made: where it still has some that were copied for the cut, that is recorded again with the next number.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -49,13 +50,14 @@ def _make_cut(store: Store, offset: int) -> None:
     """Try to make a recorded cut; it is not made where another commit has taken its number."""
     commit(store, lambda at: _plan_record_again(at, offset))
     commit(store, lambda at: _plan_bounds(at, offset))
-    commit(store, _plan_void)
+    # A dispatch before that may have followed the rows. One that is still under way finds that its progress comes too late.
+    commit(store, partial(plan_void, tables=DERIVED))
     for group in _groups_beyond(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: _plan_epochs(at, offset))
     take_out(store, lambda at: _plan_cut(at, offset))
     # Where another commit had taken the number, the bounds have let a dispatch through in between.
-    commit(store, _plan_void)
+    commit(store, partial(plan_void, tables=DERIVED))
 
 
 def unfinished(at: Snapshot) -> int | None:
@@ -85,16 +87,12 @@ def _plan_record(at: Snapshot, offset: int) -> Plan:
 
 def _plan_record_again(at: Snapshot, offset: int) -> Plan:
     """The plan that records a cut with the next number where another commit has taken its own."""
-    is_next = any(row.append_seq == at.number(COMMITLOG) + 1 for row in at.rows(CUTS))
-    return Plan() if is_next or unfinished(at) is None else _plan_record(at, offset)
+    return Plan() if _is_next(at) or unfinished(at) is None else _plan_record(at, offset)
 
 
-def _plan_void(at: Snapshot) -> Plan:
-    """The plan by which nothing derived counts: any dispatch before the bounds went back may have followed the rows.
-
-    One that is still under way finds that its progress comes too late.
-    """
-    return plan_void(at, DERIVED)
+def _is_next(at: Snapshot) -> bool:
+    """Whether the log's next commit is to be a cut that is recorded."""
+    return any(row.append_seq == at.number(COMMITLOG) + 1 for row in at.rows(CUTS))
 
 
 def _rows_from(at: Snapshot, offset: int) -> DataFrame:
@@ -167,8 +165,7 @@ def _plan_epochs(at: Snapshot, offset: int) -> Plan:
 
 
 def _plan_cut(at: Snapshot, offset: int) -> Plan:
-    is_next = any(row.append_seq == at.number(COMMITLOG) + 1 for row in at.rows(CUTS))
-    if not is_next:
+    if not _is_next(at):
         return Plan()
     nothing = at.read(COMMITLOG).limit(0)
     return Plan((at.replace(COMMITLOG, nothing, where=f"physical_offset >= {offset}"),))

@@ -68,9 +68,9 @@ def named_copy(store: Store, replica_id: str) -> Store:
         raise BadInput(
             f"--replica is {replica_id}, and there is no store at {uri} any more; name another copy"
         )
-    if not _follows(copy, _master_uri(store)):
+    if not _follows(copy, master_uri := _master_uri(store)):
         raise BadInput(
-            f"--replica is {replica_id}, and the store at {uri} no longer follows {_master_uri(store)}: it was promoted, or "
+            f"--replica is {replica_id}, and the store at {uri} no longer follows {master_uri}: it was promoted, or "
             "has another master now, so its log may be another. Read it as a --store of its own, or name another copy"
         )
     return copy
@@ -103,7 +103,8 @@ def _least_behind(store: Store) -> Store | None:
         return None
     in_order = sorted(_known(store).items(), key=lambda item: (-item[1].acked_offset, item[0]))
     copies = (open_copy(store.spark, each.uri) for _, each in in_order if each.in_sync)
-    return next((copy for copy in copies if copy is not None and serves(copy, _master_uri(store))), None)
+    master_uri = _master_uri(store)
+    return next((copy for copy in copies if copy is not None and serves(copy, master_uri)), None)
 
 
 def _master_uri(store: Store) -> str:

@@ -40,11 +40,16 @@ def consistent_point(own: Epochs, own_end: int, masters: Epochs, masters_end: in
     (500, None)
     >>> consistent_point([Epoch(1, 0)], 600, masters, 1000)
     300
+
+    The last epochs of a slave may begin after what it has of its master's log:
+
+    >>> consistent_point(masters, 600, masters[:2], 1000)
+    600
     """
     ends_of_master = _ends(masters, masters_end)
     for epoch, end in sorted(_ends(own, own_end).items(), reverse=True):
         if epoch in ends_of_master:
-            return min(end, ends_of_master[epoch])
+            return min(end, ends_of_master[epoch], own_end)
     return None
 
 

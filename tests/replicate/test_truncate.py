@@ -50,7 +50,7 @@ def expect_one_log(old: Life, new: Life) -> None:
     assert old.job("validate", B, "--full").result["broken"] == 0
 
 
-@pytest.mark.parametrize("step", ["plan_record_cut", "_plan_bounds", "_plan_void", "take_out"])
+@pytest.mark.parametrize("step", ["plan_record_cut", "_plan_bounds", "plan_void", "take_out"])
 def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
     split: Split, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
