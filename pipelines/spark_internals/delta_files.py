@@ -21,6 +21,7 @@ from pipelines.spark_internals.conflicts import is_conflict
 from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import is_java, java_session, jvm
+from pipelines.uris import literal_path
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
@@ -174,7 +175,7 @@ class TableFiles:
 
     def _add(self, name: str, size: int, statistics: Sequence[str]) -> dict[str, Any]:
         """The action that adds a data file, with the statistics of its rows."""
-        rows = self._spark.read.parquet(f"{self.path}/{name}")
+        rows = self._spark.read.parquet(literal_path(f"{self.path}/{name}"))
         columns = [each for each in statistics if each in rows.columns]
         bounds = [
             bound.alias(f"{side}_{each}")
@@ -216,7 +217,7 @@ class TableFiles:
             for action in self._actions(version) or ()
         ]
         checkpoints = [
-            f"{self.path}/_delta_log/{name}"
+            literal_path(f"{self.path}/_delta_log/{name}")
             for name in self.log
             if (match := _CHECKPOINT.fullmatch(name)) and int(match[1]) == self.checkpoint
         ]
@@ -385,7 +386,7 @@ def rows_of_files(spark: SparkSession, path: str, names: Sequence[str], like: Da
     if not names:
         return like.limit(0)
     reader = spark.read.schema(like.schema).option("basePath", path)
-    return reader.parquet(*(f"{path}/{name}" for name in names))
+    return reader.parquet(*(literal_path(f"{path}/{name}") for name in names))
 
 
 def take_out(

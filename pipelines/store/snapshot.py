@@ -18,6 +18,7 @@ from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, Liste
 from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
+from pipelines.uris import literal_path
 from schemas import DERIVED, PROGRESS, Table
 
 T = TypeVar("T")
@@ -159,7 +160,7 @@ class Snapshot:
         parts = []
         for values, paths in by_partition.items():
             try:
-                rows = self.store.spark.read.schema(stored).parquet(*paths)
+                rows = self.store.spark.read.schema(stored).parquet(*map(literal_path, paths))
             except AnalysisException:
                 return None
             partition = {

@@ -89,7 +89,7 @@ def whole(
 @pytest.fixture
 def damaged(spark: SparkSession, whole: Path, tmp_path: Path) -> Callable[..., Path]:
     def copy_with(damage: Damage) -> Path:
-        store = tmp_path / "store"
+        store = tmp_path / "store [1]"  # which Spark could take for a pattern
         shutil.copytree(whole, store)
         damage(store)
         return store

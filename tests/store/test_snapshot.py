@@ -181,6 +181,22 @@ def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Li
     assert at.read_after(COMMITLOG, 3).isEmpty()
 
 
+def test_a_table_whose_path_spark_could_take_for_a_pattern_has_its_rows_once(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its copy beside it has files of the same names, which the pattern would match too."""
+    one = life()
+    one.put(B, {"topic": "T", "body": "b", "delay_level": 3}, {"topic": "T", "body": "b"})
+    one.job("dispatch", B)
+    store = copy(one.store, tmp_path / "st*re")
+    copy(one.store, tmp_path / "store")
+    at = store.snapshot()
+    for table in (COMMITLOG, TOPICS, PARKED):
+        assert sorted(map(str, at.read(table).collect())) == sorted(map(str, delta(at, table).collect()))
+    with expect_jobs(store.spark, 1):
+        assert len(at.read_after(COMMITLOG, -1).collect()) == 2
+
+
 def log_files(store: Store, pattern: str) -> list[Path]:
     """Files of the offsets' Delta log, with Hadoop's own checksum files of them."""
     return sorted(Path(store.uri, CONSUMER_OFFSETS.name, "_delta_log").glob(f"*{pattern}*"))
