@@ -1,6 +1,7 @@
 """A store becomes a slave: a new one, an empty one, or one whose log is a part of the master's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
@@ -39,6 +40,10 @@ def _role(master: Master, replica_id: str) -> dict[str, str]:
     return {"brokerRole": SLAVE, "haMasterAddress": master.uri, "brokerId": number}
 
 
+def _role_in(settings: Settings | Mapping[str, str]) -> tuple[Any, Any]:
+    return settings["brokerRole"], settings["haMasterAddress"]
+
+
 def _is_number(replica_id: str) -> bool:
     """Whether an id can be a brokerId, which is a Java long."""
     return replica_id.isascii() and replica_id.isdecimal() and int(replica_id) <= LONG_MAX
@@ -52,12 +57,13 @@ def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) ->
     Raises StoreError where the store's role is another by now.
     """
     own = settings_now(at)
-    if any(own[name] != known[name] for name in ("brokerRole", "haMasterAddress")):
+    wanted = _role(master, replica_id)
+    # Another run may have made it the slave of this very master.
+    if _role_in(own) not in (_role_in(known), _role_in(wanted)):
         raise StoreError(
             f"the store at {at.store.uri} was promoted or follows another master since this began. Nothing was changed; "
             "look at `commitlake settings` before you run it again"
         )
-    wanted = _role(master, replica_id)
     if own["brokerId"] > 0 and not _is_number(replica_id):
         wanted.pop("brokerId")
     if all(own.given.get(name) == value for name, value in wanted.items()):

@@ -178,6 +178,21 @@ def test_a_store_that_is_promoted_while_it_joins_stays_a_master(
     new.put(B, {"topic": "T", "body": "new"})
 
 
+def test_two_runs_that_join_at_once_both_end_well(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = split
+    joins = follow.expect_joins
+
+    def beside_another_run(at: Any, master: Master) -> int:
+        point = joins(at, master)
+        monkeypatch.setattr(follow, "expect_joins", joins)
+        assert replicate(old.store.uri, new.store.uri).result["copied"] == 3
+        return point
+
+    monkeypatch.setattr(follow, "expect_joins", beside_another_run)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 0
+    expect_one_log(old, new)
+
+
 def test_after_a_fail_back_what_the_cut_took_of_a_delivery_is_delivered_again(split: Split) -> None:
     old, new = split
     wait = {"topic": "T", "queue_id": 0, "body": "delayed", "delay_level": 1}
