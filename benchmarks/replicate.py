@@ -72,9 +72,10 @@ def bench(work: Path, messages: int, rounds: int) -> None:
             name,
         )
 
+    # Before the first command, whose session would be one of a short run.
+    spark = session("replicate benchmark")
     master = str(work / "master")
     job("create_store", "--store", master)
-    spark = session("replicate benchmark")
     for part in range(8):
         put(messages // 8, f"part-{part}")
     log = Store(spark, master).read(COMMITLOG)

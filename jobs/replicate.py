@@ -27,7 +27,7 @@ def replicate(
 ) -> dict[str, Any]:
     """Follow a master store: a new directory becomes its slave, a slave gets what is new."""
     slave = Store(run.spark, run.store_uri)
-    followed, name = join_master(slave, Following(master, replica_id, from_last_file))
+    followed, name = join_master(slave, Following(master, replica_id, from_last_file), run.now_ms)
     run.store = slave
     for difference in settings_apart(slave, followed):
         run.say(f"the slave keeps its own settings: {difference} at the master")

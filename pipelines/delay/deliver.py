@@ -145,7 +145,14 @@ def _due_by_log_time(at: Snapshot, now_ms: int, log_ms: int) -> DataFrame:
 
 
 def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
-    """Imported rows delayed by level whose time is further away than their level waits: they are due at once (1.3).
+    """New imported rows that are due at once because their time is too far away: the columns of `parked`."""
+    is_new = F.col("append_seq") > since.append_seq
+    far = is_too_far(log_ms, at.store.settings.delay_levels_ms)
+    return parked_messages(at.read(COMMITLOG).where(is_new & far))
+
+
+def is_too_far(log_ms: int, levels_ms: Sequence[int]) -> Column:
+    """Whether an imported row delayed by level has a time further away than its level waits: it is due at once (1.3).
 
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
     where that is later. A row of this store keeps its due time: its level table may change, not how long it waits.
@@ -153,10 +160,9 @@ def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
     log_ms  the clock, or the log's last store time where that is later
     """
     is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
-    is_new_import = (F.col("append_seq") > since.append_seq) & F.col("append_id").startswith(IMPORT_PREFIX)
-    delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), at.store.settings.delay_levels_ms)
-    is_too_far = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
-    return parked_messages(at.read(COMMITLOG).where(is_scheduled & is_new_import & is_too_far))
+    delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)
+    is_further = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
+    return is_scheduled & F.col("append_id").startswith(IMPORT_PREFIX) & is_further
 
 
 def with_rules(at: Snapshot, chunk: pa.Table, is_whole: bool) -> DataFrame:

@@ -4,14 +4,18 @@ They are rolled: a copy that waits for the same time goes to the end of the log 
 puts back what waits longer than its wheel reaches (docs/rocketmq/delay-retry-transaction.md 2.5).
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, to_settle, with_rules
+from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, is_too_far, to_settle, with_rules
 from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import CopyPlan, copies_of, plan_copies
 from pipelines.log.park import parked_rows
+from pipelines.store.head import read_head
 from pipelines.store.progress import seen_by
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import ROLL, halves, has_imports, settled_before_import
@@ -90,13 +94,19 @@ def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
 
 def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPlan:
     """The plan that appends copies of what is owed, in the order in which it is due."""
-    return plan_copies(at, owed, rolled_copies, now_ms, run_id)
+    log_ms = max(now_ms, read_head(at).last_store_timestamp)
+    copies = partial(rolled_copies, log_ms=log_ms, levels_ms=at.store.settings.delay_levels_ms)
+    return plan_copies(at, owed, copies, now_ms, run_id)
 
 
-def rolled_copies(rows: DataFrame) -> DataFrame:
+def rolled_copies(rows: DataFrame, log_ms: int, levels_ms: Sequence[int]) -> DataFrame:
     """Copies that differ from their sources in nothing but their offsets and their store timestamp.
 
-    rows  rows of the log with `order`
+    An imported row whose time is too far away is due at once: its copy, which is no imported row, gets such a time.
+
+    rows    rows of the log with `order`
+    log_ms  the clock, or the log's last store time where that is later
     """
     rolled = rows.withColumns({"purpose": F.lit(ROLL), "claim": F.lit(SETTLE)})
-    return copies_of(rolled, {"due_ms": F.col("due_ms")})
+    due_ms = F.when(is_too_far(log_ms, levels_ms), F.lit(log_ms)).otherwise(F.col("due_ms"))
+    return copies_of(rolled, {"due_ms": due_ms})

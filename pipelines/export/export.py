@@ -158,6 +158,7 @@ class Export:
                     f"{self.to.uri} is not empty and holds no export of this store (found {', '.join(names[:5])}); name an "
                     "empty directory, or one that export_store has made"
                 )
+            self._expect_no_broker_has_begun()
             return None
         note = Note.of(content)
         if note.log_id != self._log_id:
@@ -167,6 +168,9 @@ class Export:
                 f"{self.to.uri} holds append {note.append_seq} of the log, and the log's last is {self.head.append_seq}: "
                 "the store was put back as it was earlier. Export into an empty directory"
             )
+        self._expect_untouched(note)
+        if note.under_way_to:
+            self._expect_no_broker_has_begun()
         # A row a cut. Queues and keys of what was cut off are in many files: all are written again.
         is_cut = any(
             row.append_seq > note.append_seq and row.physical_offset < max(note.end_offset, note.under_way_to)
@@ -174,7 +178,6 @@ class Export:
         )
         if is_cut:
             return None
-        self._expect_untouched(note)
         return note if self._holds_what_is_left(note) else None
 
     def _holds_what_is_left(self, note: Note) -> bool:
@@ -189,6 +192,18 @@ class Export:
 
     def _write_note(self, note: Note) -> None:
         self.to.write(NOTE, [json.dumps(asdict(note)).encode()])
+
+    def _expect_no_broker_has_begun(self) -> None:
+        """Raises BadInput where a broker was started on an export that was cut short: what it has appended would be lost.
+
+        A broker writes its process id into the file `abort` and takes the file away when it ends in order.
+        """
+        found = self.to.found
+        if found.exists("commitlog") and found.read(ABORT) != b"":
+            raise BadInput(
+                f"{self.to.uri} holds an export that was cut short, and a broker has been started on it since (its file "
+                f"{ABORT} says so): what it has appended would be lost. Import that, or export into an empty directory"
+            )
 
     def _expect_untouched(self, note: Note) -> None:
         """Raises BadInput where a broker has gone on with the export: its rows would be lost."""

@@ -16,7 +16,7 @@ from pipelines.rocketmq.message_ids import message_id, offset_in_id
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.snapshot import Snapshot
-from pipelines.uris import expect_no_secret
+from pipelines.uris import expect_no_secret, literal_path
 from schemas import COMMITLOG
 
 BAD_REQUESTS_LISTED = 20
@@ -77,10 +77,11 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
     )
 
 
-def _rows(spark: SparkSession, path: str) -> DataFrame:
-    if is_delta_table(spark, path):
-        return spark.read.format("delta").load(path)
-    if path.rstrip("/").endswith(".parquet"):
+def _rows(spark: SparkSession, given: str) -> DataFrame:
+    path = literal_path(given)
+    if is_delta_table(spark, given):
+        return spark.read.format("delta").load(given)
+    if given.rstrip("/").endswith(".parquet"):
         return spark.read.parquet(path)
     if path.endswith(".csv"):
         reader = spark.read.options(header=True, columnNameOfCorruptRecord=_BROKEN)
@@ -89,7 +90,7 @@ def _rows(spark: SparkSession, path: str) -> DataFrame:
     lines = spark.read.text(path)
     line = F.col("value")
     sentence = F.format_string("%s has something after its JSON object; expected one object a line", line)
-    refuse(lines.where(has_text(line) & ~is_one_object(line)).select(sentence), path)
+    refuse(lines.where(has_text(line) & ~is_one_object(line)).select(sentence), given)
     return spark.read.options(primitivesAsString=True, columnNameOfCorruptRecord=_BROKEN).json(path)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
-from pipelines.replicate.acks import plan_ack, plan_set, replica_id_of
+from pipelines.replicate.acks import has_followed, plan_ack, plan_first_ack, plan_set, replica_id_of
 from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
@@ -42,17 +42,19 @@ def expect_named(slave: Store, master_uri: str | None) -> str:
     return known
 
 
-def join_master(slave: Store, options: Following) -> tuple[Master, str]:
+def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, str]:
     """The master, and the slave's id there, once the store exists and is its slave.
 
-    Raises BadInput where it cannot be; nothing is written then.
+    Raises BadInput where it cannot be; nothing of the log is written then.
     """
     master = Master.read(open_master(slave, expect_named(slave, options.master_uri)))
     exists = slave.exists()
     broker_id = slave.settings["brokerId"] if exists else 0
     replica_id = replica_id_of(master.at, slave, options.replica_id, broker_id)
+    first_ack = partial(plan_first_ack, replica_id=replica_id, uri=slave.uri, now_ms=now_ms)
     if not exists:
         make_store(slave, settings_of_slave(master, replica_id))
+        commit(master.store, first_ack)
         return master, replica_id
     make_tables(slave)  # of a newer version, or deleted
     at = slave.snapshot()
@@ -60,8 +62,11 @@ def join_master(slave: Store, options: Following) -> tuple[Master, str]:
     if is_slave(at):
         finish_truncation(slave)
     expect_joins(slave.snapshot(), master)
+    commit(master.store, first_ack)
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
-    if taken.plan.writes and slave.snapshot().number(COMMITLOG) >= 0:
+    # Until a run has ended well: one that was killed may have taken the role and no more.
+    is_new = taken.plan.writes or not has_followed(slave.snapshot(), master.uri)
+    if is_new and slave.snapshot().number(COMMITLOG) >= 0:
         _fence(slave, master)
     return master, replica_id
 
@@ -126,8 +131,7 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     point = expect_joins(at, master)
     if point >= head_as_found(at).next_offset:
         return None
-    _fence(run.store, master)  # again: a run that was killed has taken the role and no more
-    cut_from = truncate(run.store, lambda at: expect_joins(at, master))
+    cut_from = truncate(run.store, lambda at: expect_joins(at, master), master.uri)
     if cut_from is None:
         return None
     run.wrote = True

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.replicate.join import last_row
+from pipelines.replicate.join import SAME, last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
@@ -30,14 +30,26 @@ from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS
 
 
-def truncate(store: Store, point: Callable[[Snapshot], int]) -> int | None:
+def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) -> int | None:
     """Cut the log off from a point on; its offset, or None where another run has done so meanwhile.
 
-    point  where the log is cut off, of a snapshot: what another run has copied meanwhile stays
+    A cut that another run has recorded is made first: no cut gets another offset than it was recorded with.
+
+    point       where the log is cut off, of a snapshot: what another run has copied meanwhile stays
+    master_uri  the master that the store follows
+
+    Raises BadInput where the store follows another master by now.
     """
-    recorded = commit(store, lambda at: _plan_record(at, point(at))).result.get("offset")
+
+    def record(at: Snapshot) -> Plan:
+        if unfinished(at) is not None:
+            return Plan(result={"is_other": True})
+        return replace(_plan_record(at, point(at)), follows_master=master_uri)
+
+    while (recorded := commit(store, record).result).get("is_other"):
+        finish_truncation(store)
     finish_truncation(store)
-    return recorded
+    return recorded.get("offset")
 
 
 def finish_truncation(store: Store) -> None:
@@ -68,16 +80,23 @@ def unfinished(at: Snapshot) -> int | None:
         return None
     number = max(cuts)
     offset = cuts[number]
-    if number > at.number(COMMITLOG):
-        # A log that was put back as it was earlier has nothing to do with a cut of later.
-        return offset if number == at.number(COMMITLOG) + 1 else None
+    # A log that was put back as it was earlier has nothing to do with a cut of later, also once it has grown again.
+    if number > at.number(COMMITLOG) + 1:
+        return None
     before = _rows_from(at, offset).where(F.col("append_seq") < number)
     if before.isEmpty():
         return None
     # Copies under a later number are of a cut that was to be recorded again.
     copies = at.read(CUT_ROWS).where(F.col("cut_seq") >= number)
-    is_left = not copies.join(before, ["physical_offset", "append_seq"], "left_semi").isEmpty()
-    return offset if is_left else None
+    if number > at.number(COMMITLOG):
+        return offset if _without(before, copies).isEmpty() else None
+    return None if _without(copies, before, "left_semi").isEmpty() else offset
+
+
+def _without(rows: DataFrame, others: DataFrame, how: str = "left_anti") -> DataFrame:
+    """Those of some rows of the log that are not among others, or with `left_semi` those that are."""
+    is_same = [rows[name].eqNullSafe(others[name]) for name in (*SAME, "append_seq")]
+    return rows.join(others, is_same, how)
 
 
 def _plan_record(at: Snapshot, offset: int) -> Plan:
@@ -165,7 +184,7 @@ def _plan_epochs(at: Snapshot, offset: int) -> Plan:
 
 
 def _plan_cut(at: Snapshot, offset: int) -> Plan:
-    if not _is_next(at):
+    if not _is_next(at) or unfinished(at) != offset:
         return Plan()
     nothing = at.read(COMMITLOG).limit(0)
     return Plan((at.replace(COMMITLOG, nothing, where=f"physical_offset >= {offset}"),))

@@ -17,7 +17,7 @@ from pipelines.store.plan import Write
 from pipelines.store.planned import expect_whole
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot, app_id
-from schemas import COMMITLOG, QUEUE_BOUNDS
+from schemas import COMMITLOG, CUTS, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
 Queue = tuple[str, int]
@@ -76,6 +76,12 @@ def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
     """
     last = at.store.delta(COMMITLOG).newest().number(app_id(COMMITLOG))
     if bounds_append_seq > last:
+        cut = next((row for row in at.rows(CUTS) if row.append_seq == bounds_append_seq == last + 1), None)
+        if cut is not None:
+            raise StoreError(
+                f"the log is to be cut at byte {cut.physical_offset}, and the job that does it was stopped halfway or is "
+                "still at work. Nothing was written; run that job again (`commitlake replicate` or `promote`) first"
+            )
         raise StoreError(
             f"queue_bounds is as of append {bounds_append_seq}, but the log's last append is {last}: the store is a copy "
             "whose tables are of different times, or its log was put back as it was earlier. Nothing was written; run "

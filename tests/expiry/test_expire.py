@@ -23,7 +23,7 @@ from pipelines.store.store import Store
 from schemas import DERIVED
 from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, write_jsonl
-from tests.life import B, Life
+from tests.life import SCHEDULE, B, Life, raw
 from tests.model.log import read_properties
 from tests.scenes.processes import Moment, kill_at
 
@@ -113,6 +113,31 @@ def test_readers_below_the_start_go_to_the_start(life: Callable[..., Life]) -> N
     reached = one.store.consumer_offsets.where("topic = 'T' AND queue_id = 0").first()
     assert reached is not None
     assert reached.next_offset == end
+
+
+def test_an_imported_message_that_is_due_at_once_is_so_when_it_was_rolled(life: Callable[..., Life]) -> None:
+    """Its time is further away than its level waits, which is so of imported rows alone: its copy is none."""
+    one = life(**SETTINGS, messageDelayLevel="1s 5s 10s")
+    far = raw(UNIQ_KEY="far", DELAY=3, REAL_TOPIC="T", REAL_QID=0)
+    due = FOUR + 100 * HOUR
+    one.append(
+        {"topic": SCHEDULE, "queue_id": 2, "append_id": "import:0-9", "due_ms": due, "properties": far},
+        {
+            "topic": SCHEDULE,
+            "queue_id": 2,
+            "append_id": "own",
+            "due_ms": due,
+            "properties": far.replace("far", "own"),
+        },
+    )
+    one.write_floors(half=0)
+    one.put(B, *messages(10))
+    one.put(FOUR - HOUR, *messages(3, body="young"))
+    one.job("dispatch", FOUR - HOUR)
+    assert maintain(one)["rolled"] == 2
+    assert one.deliver(FOUR)["delivered"] == 1
+    assert [row.topic for row in one.by_key("far")][-1] == "T"
+    assert one.deliver(due)["delivered"] == 1
 
 
 def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Life]) -> None:

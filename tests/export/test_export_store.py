@@ -418,6 +418,61 @@ def test_a_second_export_that_was_cut_short_goes_on(
     assert not (tmp_path / "export" / "abort").exists()
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_export_that_was_cut_short_and_that_a_broker_was_started_on_is_refused(
+    commitlake: Callable[..., JobRun],
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_first: bool,
+) -> None:
+    """A broker writes its process id into `abort`, and takes the file away when it ends in order."""
+    export = tmp_path / "export"
+    arguments = ("export_store", "--store", store.uri, "--to", export)
+    for body in ("first", "second"):
+        rows = [{"topic": "T", "queue_id": 0, "body": body}]
+        commitlake(
+            "put_messages", "--store", store.uri, "--input", write_jsonl(tmp_path / f"{body}.jsonl", rows)
+        )
+        if body == "first" and not is_first:
+            assert commitlake(*arguments).exit_status == 0
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.export.export.read_settled", lambda *_: 1 // 0)
+        assert commitlake(*arguments).exit_status == 1
+    abort = export / "abort"
+    log = files_of(export / "commitlog")
+    assert abort.read_bytes() == b""
+    abort.write_text("4711")
+    running = commitlake(*arguments)
+    abort.unlink()
+    ended = commitlake(*arguments)
+    for run in (running, ended):
+        assert run.exit_status == 2, run.stderr
+        assert "a broker has been started on it" in run.stderr
+    assert files_of(export / "commitlog") == log
+    abort.touch()
+    assert commitlake(*arguments).exit_status == 0
+
+
+def test_an_export_from_which_rows_were_cut_off_is_refused_where_a_broker_went_on_with_it(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    export = tmp_path / "export"
+    at = ("--store", store.uri)
+    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
+    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
+    assert commitlake("export_store", *at, "--to", export).exit_status == 0
+    cut = store.spark.createDataFrame([(1, 0)], CUTS.columns)
+    commit(store, lambda snapshot: Plan((snapshot.replace(CUTS, cut, where="append_seq = 1"),)))
+    end = json.loads((export / "commitlake-export.json").read_text())["end_offset"]
+    with (export / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.seek(end)
+        segment.write(b"appended")
+    refused = commitlake("export_store", *at, "--to", export)
+    assert refused.exit_status == 2
+    assert "a broker has appended to it" in refused.stderr
+
+
 def test_rows_are_not_written_over_a_table(
     commitlake: Callable[..., JobRun], store: Store, new_store: Callable[..., Store]
 ) -> None:

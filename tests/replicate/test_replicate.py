@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.produce import put
-from pipelines.replicate import copy_log
+from pipelines.replicate import acks, copy_log
+from pipelines.replicate import follow as replication
 from pipelines.replicate.fence import plan_fence
-from pipelines.replicate.follow import Following, follow, join_master
 from pipelines.replicate.join import expect_joins, plan_role
 from pipelines.replicate.master import Master
 from pipelines.store import commit as committing
@@ -239,29 +238,33 @@ def test_it_follows_no_store_that_is_not_its_master(
     assert own.settings["brokerRole"] == "ASYNC_MASTER"
 
 
-def test_of_two_slaves_that_were_given_one_id_the_second_is_told(
-    life: Callable[..., Life], tmp_path: Path
+def test_of_two_slaves_that_were_given_one_id_the_second_is_told_before_it_copies(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master = life()
     master.put(B, {"topic": "T", "body": "b"})
-    runs, joined = [], []
-    for name in ("one", "two"):
-        slave = Store(master.store.spark, str(tmp_path / name))
-        joined.append(join_master(slave, Following(master.store.uri)))
-        runs.append(Run("replicate", slave.uri, fixed_now_ms=B, quiet=True))
-        runs[-1].store = slave
-    follow(runs[0], *joined[0], from_last_file=False)
-    with pytest.raises(BadInput, match=f"the replica id 1 is that of the store at {tmp_path}/one"):
-        follow(runs[1], *joined[1], from_last_file=False)
-    replicate(runs[1].store.uri, master.store.uri, "--replica-id", "2")
+    one, two = (Store(master.store.spark, str(tmp_path / name)) for name in ("one", "two"))
+    named = acks.replica_id_of
+
+    def beside_the_first(*arguments: Any) -> str:
+        replica_id = named(*arguments)
+        monkeypatch.setattr(replication, "replica_id_of", named)
+        replicate(one.uri, master.store.uri)
+        return replica_id
+
+    monkeypatch.setattr(replication, "replica_id_of", beside_the_first)
+    refused = replicate(two.uri, master.store.uri, exit_status=2)
+    assert f"the replica id 1 is that of the store at {one.uri}" in refused.stderr
+    assert two.commitlog.count() == 0
+    replicate(two.uri, master.store.uri, "--replica-id", "2")
     assert {row.replica_id: row.uri for row in master.store.replicas.collect()} == {
-        "1": runs[0].store.uri,
-        "2": runs[1].store.uri,
+        "1": one.uri,
+        "2": two.uri,
     }
     # What int() takes for a number need not be one of RocketMQ's.
     for name in ("²", str(2**63)):
-        replicate(runs[1].store.uri, master.store.uri, "--replica-id", name)
-        assert Store(master.store.spark, runs[1].store.uri).settings["brokerId"] == 2
+        replicate(two.uri, master.store.uri, "--replica-id", name)
+        assert Store(master.store.spark, two.uri).settings["brokerId"] == 2
 
 
 def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(

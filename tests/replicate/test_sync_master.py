@@ -55,7 +55,7 @@ def test_a_sync_master_says_whether_its_slaves_have_what_was_put(
         looks.append(offset)
         if len(looks) == 3:
             run = Run("replicate", slave.store.uri, B, quiet=True)
-            follow(run, *join_master(slave.store, Following(master.store.uri)), from_last_file=False)
+            follow(run, *join_master(slave.store, Following(master.store.uri), B), from_last_file=False)
         return is_acknowledged(at, offset)
 
     monkeypatch.setattr(send_status, "is_acknowledged", comes_at_the_third_look)

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from pipelines.dispatch.follow import plan_dispatch
-from pipelines.errors import HeadMoved
+from pipelines.errors import BadInput, HeadMoved
 from pipelines.replicate import follow, truncate
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins
 from pipelines.replicate.master import Master, open_master
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
+from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CUTS
+from schemas import COMMITLOG, CUT_ROWS, CUTS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
@@ -147,7 +150,7 @@ def test_a_put_that_was_planned_while_the_store_was_master_is_refused_once_it_fo
     def after_it_follows(store: Store, *arguments: Any) -> None:
         if store.uri == old.store.uri:
             monkeypatch.setattr(committing, "_write", write)
-            master, name = follow.join_master(old.store, follow.Following(new.store.uri))
+            master, name = follow.join_master(old.store, follow.Following(new.store.uri), B)
             copied.append(master.end)
             assert name == "1"
         write(store, *arguments)
@@ -242,5 +245,87 @@ def test_what_another_run_has_copied_meanwhile_is_not_cut_off(split: Split) -> N
     old, new = split
     master = Master.read(open_master(old.store, new.store.uri))
     replicate(old.store.uri, new.store.uri)
-    assert truncate.truncate(old.store, lambda at: expect_joins(at, master)) is None
+    assert truncate.truncate(old.store, lambda at: expect_joins(at, master), master.uri) is None
     expect_one_log(old, new)
+
+
+def test_a_cut_that_another_run_has_recorded_is_made_where_it_was_recorded(split: Split) -> None:
+    """Its bounds have gone back already. A run that finds another point cuts there too: no message comes over another."""
+    old, new = split
+    ends = [row.physical_offset + row.size_bytes for row in old.rows()]
+    recorded, further = ends[2], ends[1]
+    commit(old.store, lambda at: truncate._plan_record(at, recorded))
+    commit(old.store, lambda at: truncate._plan_bounds(at, recorded))
+    follow.join_master(old.store, follow.Following(new.store.uri), B)
+    assert truncate.truncate(old.store, lambda _: further, new.store.uri) == further
+    assert read_head(old.store.snapshot()).next_offset == further
+    replicate(old.store.uri, new.store.uri)
+    expect_one_log(old, new)
+
+
+def test_a_run_that_follows_another_master_by_now_cuts_nothing(split: Split) -> None:
+    old, new = split
+    follow.join_master(old.store, follow.Following(new.store.uri), B)
+    with pytest.raises(BadInput, match="does not follow"):
+        truncate.truncate(old.store, lambda _: 0, f"{new.store.uri}-of-before")
+    assert len(old.rows()) == 4
+
+
+def test_a_put_in_flight_is_refused_also_where_the_run_was_killed_once_it_had_taken_the_role(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    new.job("promote", B)
+    source, write = old.input({"topic": "T", "body": "old"}), committing._write
+    steps = list[str]()
+
+    def after_it_follows(store: Store, *arguments: Any) -> None:
+        if store.uri == old.store.uri:
+            monkeypatch.setattr(committing, "_write", write)
+            with monkeypatch.context() as killed:
+                killed.setattr(follow, "_fence", lambda *_: sys.exit(9))
+                replicate(old.store.uri, new.store.uri, exit_status=9)
+            steps.append("killed")
+            replicate(old.store.uri, new.store.uri)  # nothing is new, so nothing else takes the put's number
+            steps.append("made again")
+        write(store, *arguments)
+
+    monkeypatch.setattr(committing, "_write", after_it_follows)
+    assert old.run("put_messages", B, "--input", source).exit_status == 2
+    assert steps == ["killed", "made again"]
+    new.put(B, {"topic": "T", "body": "new"})
+    assert replicate(old.store.uri, new.store.uri).result["truncated_from"] is None
+    assert log_of(old.store) == log_of(new.store)
+
+
+def test_who_finds_a_cut_half_made_is_told_who_finishes_it(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = split
+    with monkeypatch.context() as killed:
+        killed.setattr(truncate, "take_out", lambda *_: sys.exit(9))
+        replicate(old.store.uri, new.store.uri, exit_status=9)
+    told = old.run("dispatch", B)
+    assert told.exit_status == 1
+    assert "run that job again (`commitlake replicate` or `promote`)" in told.stderr
+    replicate(old.store.uri, new.store.uri)
+    expect_one_log(old, new)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_cut_of_a_later_time_takes_nothing_of_a_log_that_was_put_back(split: Split, number: int) -> None:
+    """The log has grown again, to the cut's number or to just before it, by messages that nobody has cut off."""
+    store = split[0].store
+    offset = split[0].rows()[2 * number - 2].physical_offset
+    rows = store.commitlog.where((F.col("physical_offset") >= offset) & (F.col("append_seq") < number))
+
+    def cut(copies: DataFrame) -> int | None:
+        cuts = store.spark.createDataFrame([(number, offset)], CUTS.columns)
+        copied = copies.withColumn("cut_seq", F.lit(number).cast("long"))
+        commit(store, lambda at: Plan((at.replace(CUT_ROWS, copied), at.replace(CUTS, cuts))))
+        return truncate.unfinished(store.snapshot())
+
+    assert cut(rows.withColumn("append_id", F.lit("an earlier time"))) is None
+    assert cut(rows) == offset

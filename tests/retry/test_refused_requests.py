@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.life import B, Life
@@ -27,6 +29,23 @@ def test_a_half_and_a_waiting_message_are_not_sent_back(life: Callable[..., Life
     early = [(row.topic, bytes(row.body)) for row in one.rows() if row.topic == "%RETRY%g"]
     assert sent.exit_status == 2, sent
     assert not early
+
+
+@pytest.mark.parametrize("name", ["req[1].jsonl", "req*.csv", "{a,b}?.parquet"])
+def test_a_requests_own_name_is_no_glob_pattern(life: Callable[..., Life], name: str) -> None:
+    one = life()
+    one.put(B, {"topic": "T"})
+    offset = one.rows()[0].physical_offset
+    path = one.directory / name
+    requests = {
+        "jsonl": f'{{"physical_offset":{offset}}}\n'.encode(),
+        "csv": f"physical_offset\n{offset}\n".encode(),
+    }.get(name.rpartition(".")[2])
+    if requests is None:
+        pq.write_table(pa.table({"physical_offset": [offset]}), path)
+    else:
+        path.write_bytes(requests)
+    assert one.job("send_back", B, "--group", "g", "--input", path).result["sent_back"] == 1
 
 
 @pytest.mark.parametrize("topic", ["rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"])
