@@ -1,17 +1,19 @@
 """Index files: hash slots and chains of items, in files of a fixed number of items (docs/rocketmq/store.md 5.1 to 5.3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from pipelines.dispatch.entries import numbered_index_entries
-from pipelines.export.directory import ExportDirectory
+from pipelines.export.directory import UNDER_WAY, ExportDirectory
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.snapshot import Snapshot
@@ -28,6 +30,8 @@ HEADER = np.dtype(
     ]
 )
 ITEM = np.dtype([("key_hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+# An item before it has its place in a file.
+SORTED_ITEM = np.dtype([("key_hash", "<i4"), ("physical_offset", "<i8"), ("store_timestamp", "<i8")])
 SLOT_BYTES = 4
 # A damaged record may say any store time, and a name has a year of four digits.
 LATEST_NAME_MS = LAST_MS - 10**9
@@ -48,37 +52,62 @@ class FileEnd:
 
 
 @dataclass(frozen=True)
+class SortedItems:
+    """Items of the index in a broker's order, in a file a segment: small enough to be sent to executors.
+
+    counts  (segment, how many items) of each segment with items, in order
+    """
+
+    to: ExportDirectory
+    counts: Sequence[tuple[int, int]]
+
+    @property
+    def count(self) -> int:
+        return sum(count for _, count in self.counts)
+
+    def read(self, first: int, last: int) -> npt.NDArray[Any]:
+        """Items [first, last), counted over all segments: SORTED_ITEM."""
+        parts, start = [], 0
+        for segment, count in self.counts:
+            begin, end = max(first - start, 0), min(last - start, count)
+            if begin < end:
+                with self.to.found.open(_items_path(segment)) as file:
+                    file.seek(begin * SORTED_ITEM.itemsize)
+                    parts.append(np.frombuffer(file.read((end - begin) * SORTED_ITEM.itemsize), SORTED_ITEM))
+            start += count
+        return np.concatenate([np.zeros(0, SORTED_ITEM), *parts])
+
+
+@dataclass(frozen=True)
 class IndexFiles:
     """What a task needs to write any of the index files.
 
     slots   hash slots of a file (maxHashSlotNum)
-    items   items of a file, of which the first is never used (maxIndexNum)
+    size    items of a full file; it has room for one more, which is never used (maxIndexNum)
     names   a file's name by its number
     ends    its last message by its number
     """
 
     to: ExportDirectory
     slots: int
-    items: int
+    size: int
     names: Mapping[int, str]
     ends: Mapping[int, FileEnd]
+    items: SortedItems
 
-    def write(self, rows: pa.Table) -> pa.Table:
-        """Write one file from its items: `file`, `item` (its number in the file, from 1), `key_hash`, `physical_offset`,
-        `store_timestamp`.
-        """
-        file = rows.column("file")[0].as_py()
-        rows = rows.sort_by("item")
+    def write(self, file: int) -> int:
+        """Write one file; how many items it has."""
+        found = self.items.read(file * self.size, (file + 1) * self.size)
         header, slots, items = file_content(
-            rows.column("key_hash").to_numpy(),
-            rows.column("physical_offset").to_numpy(),
-            rows.column("store_timestamp").to_numpy(),
+            found["key_hash"],
+            found["physical_offset"],
+            found["store_timestamp"],
             self.slots,
             self.ends.get(file - 1),
         )
-        size = HEADER.itemsize + SLOT_BYTES * self.slots + ITEM.itemsize * self.items
+        size = HEADER.itemsize + SLOT_BYTES * self.slots + ITEM.itemsize * (self.size + 1)
         self.to.write(index_path(self.names[file]), [header, slots, items], size)
-        return pa.Table.from_pylist([{"file": file, "items": rows.num_rows}], _WRITTEN)
+        return len(found)
 
 
 def index_path(name: str) -> str:
@@ -141,70 +170,91 @@ def _whole_seconds(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     return np.sign(milliseconds) * (np.abs(milliseconds) // 1_000)
 
 
-def numbered_items(at: Snapshot, items_of_a_file: int) -> DataFrame:
-    """Every item of the index in a broker's order: `file` and `item`, its number in it, and what the item holds.
-
-    Items are counted for each segment first, so that they are numbered segment by segment beside each other.
-    """
+def _sorted_items(at: Snapshot, to: ExportDirectory) -> SortedItems:
+    """Write every item of the index, a file a segment, which the index files are made from."""
     keys = numbered_index_entries(at.read(COMMITLOG)).select(
         "segment", "physical_offset", "key_number", "key_hash", "store_timestamp"
     )
-    counts = keys.groupBy("segment").count().orderBy("segment")
-    before, starts = 0, []
+    in_order = keys.repartition("segment").sortWithinPartitions("segment", "physical_offset", "key_number")
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces = (piece for batch in batches for piece in _by_segment(batch))
+        for segment, mine in groupby(pieces, key=itemgetter(0)):
+            written = to.write(_items_path(segment), (content for _, content in mine))
+            yield pa.RecordBatch.from_pylist(
+                [{"segment": segment, "items": written // SORTED_ITEM.itemsize}],
+                pa.schema([("segment", pa.int64()), ("items", pa.int64())]),
+            )
+
+    written = in_order.drop("key_number").mapInArrow(write, "segment long, items long")
     # A row a segment.
-    for row in counts.collect():
-        starts.append((row["segment"], before))
-        before += row["count"]
-    first = at.store.spark.createDataFrame(starts, "segment long, items_before long")
-    in_order = Window.partitionBy("segment").orderBy("physical_offset", "key_number")
-    number = F.col("items_before") + F.row_number().over(in_order) - 1
-    size = F.lit(items_of_a_file - 1)
-    return (
-        keys.join(F.broadcast(first), "segment")
-        .withColumn("number", number)
-        .withColumns(
-            {"file": F.floor(F.col("number") / size).cast("long"), "item": F.col("number") % size + 1}
-        )
-        .select("file", "item", "key_hash", "physical_offset", "store_timestamp")
-    )
+    return SortedItems(to, tuple(sorted((row.segment, row["items"]) for row in written.collect())))
+
+
+def _by_segment(batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+    """Items of each segment in a batch that is in their order."""
+    segments = batch.column("segment").to_numpy()
+    items = np.empty(len(segments), SORTED_ITEM)
+    for name in SORTED_ITEM.names or ():
+        items[name] = batch.column(name).to_numpy()
+    for segment in np.unique(segments):
+        first, last = np.searchsorted(segments, [segment, segment + 1])
+        yield int(segment), items[first:last].tobytes()
+
+
+def _items_path(segment: int) -> str:
+    return f"{UNDER_WAY}/items/{segment:020d}"
 
 
 def write_index(
     at: Snapshot, to: ExportDirectory, known: Mapping[int, KnownFile]
 ) -> tuple[DataFrame, dict[int, KnownFile], int]:
     """Write the index files that are not known yet. A row a file (SUMMARY); the name and items of all files by
-    number; and the store time of the last message of the last full file, 0 without one.
+    number; and the store time of the last message of the last full index file, 0 without one.
 
     known  name and items by number, of files that are there already: those that have as many items as before stay
 
     The frame writes when it is read.
     """
     settings = at.store.settings
-    items_of_a_file = int(settings["maxIndexNum"])
-    items = numbered_items(at, items_of_a_file)
-    last = F.max_by(F.struct("store_timestamp", "physical_offset"), "item")
-    files = items.groupBy("file").agg(
-        F.count("*").alias("items"), F.min_by("store_timestamp", "item").alias("begins"), last.alias("last")
-    )
-    # A row a file.
-    found = files.orderBy("file").collect()
-    names = file_names([row.begins for row in found], [known.get(row.file, ("", 0))[0] for row in found])
-    whole = {row.file: (name, row["items"]) for row, name in zip(found, names, strict=True)}
-    changed = [number for number, file in whole.items() if known.get(number) != file]
+    size = int(settings["maxIndexNum"]) - 1
+    items = _sorted_items(at, to)
+    # A few bytes a file.
+    firsts, lasts, counts = [], [], []
+    for begin in range(0, items.count, size):
+        end = min(begin + size, items.count)
+        firsts.append(items.read(begin, begin + 1)[0])
+        lasts.append(items.read(end - 1, end)[0])
+        counts.append(end - begin)
+    begins = [int(item["store_timestamp"]) for item in firsts]
+    names = file_names(begins, [known.get(file, ("", 0))[0] for file in range(len(begins))])
+    whole = dict(enumerate(zip(names, counts, strict=True)))
+    changed = [file for file, found in whole.items() if known.get(file) != found]
+    ends = {
+        file: FileEnd(*map(int, (last["store_timestamp"], last["physical_offset"])))
+        for file, last in enumerate(lasts)
+    }
     writer = IndexFiles(
         to,
         int(settings["maxHashSlotNum"]),
-        items_of_a_file,
-        {number: name for number, (name, _) in whole.items()},
-        {row.file: FileEnd(row.last.store_timestamp, row.last.physical_offset) for row in found},
+        size,
+        {file: name for file, (name, _) in whole.items()},
+        ends,
+        items,
     )
-    written = items.where(F.col("file").isin(changed)) if known else items
-    full = [row.last.store_timestamp for row in found if row["items"] == items_of_a_file - 1]
-    return (
-        written.groupBy("file").applyInArrow(lambda rows: writer.write(rows), SUMMARY),
-        whole,
-        full[-1] if full else 0,
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for file in batch.column("file").to_pylist():
+                yield pa.RecordBatch.from_pylist([{"file": file, "items": writer.write(file)}], _WRITTEN)
+
+    # A task a file.
+    spark = at.store.spark
+    files = spark.createDataFrame([(file,) for file in changed], "file long").repartition(
+        max(1, len(changed)), "file"
     )
+    full = [ends[file].store_timestamp for file, count in enumerate(counts) if count == size]
+    return files.mapInArrow(write, SUMMARY), whole, full[-1] if full else 0
 
 
 def file_names(begins: Sequence[int], known: Sequence[str]) -> list[str]:

@@ -5,7 +5,8 @@ everything after it is still to be done (docs/rocketmq/delay-retry-transaction.m
 by one, so some after the first open one may be settled too. A broker does these once more; they are counted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -40,29 +41,60 @@ class Settled:
 
 def read_settled(at: Snapshot, head: LogHead) -> Settled:
     """What is settled as of a snapshot."""
-    views = Reading(at)
-    waiting = views.frame("scheduled_messages").where(F.col("kind") == "schedule")
-    halves = views.frame("half_messages")
-    levels = _positions(head, SCHEDULE_TOPIC, waiting)
-    half = _positions(head, HALF_TOPIC, halves).get(0)
-    marks = _op_marks(at)
-    op = None
-    if half is not None and (OP_TOPIC, 0) in head.next_queue_offsets:
-        first = marks.where(F.col("marked") >= half).agg(F.min("op_offset")).collect()[0][0]
-        op = head.next_queue_offsets[OP_TOPIC, 0] if first is None else first
-    again = _settled_after(at, SCHEDULE_TOPIC, levels, waiting)
-    if half is not None:
+    levels, delayed_again, sooner = _delayed(at, head)
+    half, op, ended_again = _halves(at, head)
+    return Settled(levels, half, op, delayed_again + ended_again, sooner)
+
+
+def _delayed(at: Snapshot, head: LogHead) -> tuple[dict[int, int], int, int]:
+    """`levels`, and the parts of `again` and `sooner` of messages delayed by level."""
+    if not _has_messages(head, SCHEDULE_TOPIC):
+        return {}, 0, 0
+    scheduled = Reading(at).frame("scheduled_messages").where(F.col("kind") == "schedule")
+    open_rows = scheduled.select("queue_id", "queue_offset", _is_of_another_time(at).alias("is_sooner"))
+    with _kept(open_rows) as waiting:
+        positions = _positions(head, SCHEDULE_TOPIC, waiting)
+        again = _settled_after(at, SCHEDULE_TOPIC, positions, waiting)
+        sooner = waiting.where("is_sooner").count()
+    return {queue_id + 1: position for queue_id, position in positions.items()}, again, sooner
+
+
+def _halves(at: Snapshot, head: LogHead) -> tuple[int | None, int | None, int]:
+    """`half`, `op`, and the part of `again` of half messages."""
+    if not _has_messages(head, HALF_TOPIC):
+        return None, None, 0
+    with _kept(Reading(at).frame("half_messages").select("queue_id", "queue_offset")) as halves:
+        half = _positions(head, HALF_TOPIC, halves).get(0)
+        if half is None:
+            return None, None, 0
+        op, marks = None, _op_marks(at)
+        if (OP_TOPIC, 0) in head.next_queue_offsets:
+            first = marks.where(F.col("marked") >= half).agg(F.min("op_offset")).collect()[0][0]
+            op = head.next_queue_offsets[OP_TOPIC, 0] if first is None else first
         is_marked = marks.select(F.col("marked").alias("queue_offset"))
-        again += _settled_after(at, HALF_TOPIC, {0: half}, halves, is_marked)
-    by_level = {queue_id + 1: position for queue_id, position in levels.items()}
-    return Settled(by_level, half, op, again, _of_another_time(at, waiting))
+        return half, op, _settled_after(at, HALF_TOPIC, {0: half}, halves, is_marked)
 
 
-def _of_another_time(at: Snapshot, waiting: DataFrame) -> int:
-    """How many messages delayed by level are due at another time than their level says; a broker knows only the level."""
+def _has_messages(head: LogHead, topic: str) -> bool:
+    """Whether a topic has ever had a message: else nothing of the log is read for it."""
+    return any(name == topic for name, _ in head.next_queue_offsets)
+
+
+@contextmanager
+def _kept(rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that are worked out once, though they are read several times inside."""
+    kept = rows.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _is_of_another_time(at: Snapshot) -> Column:
+    """Whether a message delayed by level is due at another time than its level says; a broker knows only the level."""
     delay = level_delay_ms(F.col("queue_id") + 1, at.store.settings.delay_levels_ms)
     is_other = F.col("due_ms") != within_reach(F.col("store_timestamp")) + delay
-    return waiting.where(is_other | F.map_contains_key("properties", F.lit(LEVEL_LIST))).count()
+    return is_other | F.map_contains_key("properties", F.lit(LEVEL_LIST))
 
 
 def _positions(head: LogHead, topic: str, open_rows: DataFrame) -> dict[int, int]:
