@@ -24,7 +24,9 @@ MAKE = """
 from pathlib import Path
 from benchmarks.put_messages import messages
 from jobs.launch.session import session
-messages(session("input"), {count}, False).write.parquet({to!r})
+made = messages(session("input"), {count}, False)
+# Topics are made by the put, with four queues.
+made.withColumn("queue_id", made.queue_id % 4).write.parquet({to!r})
 """
 # What a user would write without a message store: the rows are finished, and appended to a table partitioned alike.
 FINISH = """

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.dispatch.entries import numbered_index_entries
 from pipelines.export.directory import UNDER_WAY, ExportDirectory
+from pipelines.export.segments import task_count
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.snapshot import Snapshot
@@ -248,10 +249,9 @@ def write_index(
             for file in batch.column("file").to_pylist():
                 yield pa.RecordBatch.from_pylist([{"file": file, "items": writer.write(file)}], _WRITTEN)
 
-    # A task a file.
     spark = at.store.spark
-    files = spark.createDataFrame([(file,) for file in changed], "file long").repartition(
-        max(1, len(changed)), "file"
+    files = spark.createDataFrame([(file,) for file in changed], "file long").repartitionByRange(
+        min(max(1, len(changed)), task_count(at)), "file"
     )
     full = [ends[file].store_timestamp for file, count in enumerate(counts) if count == size]
     return files.mapInArrow(write, SUMMARY), whole, full[-1] if full else 0

@@ -80,10 +80,11 @@ def write_segments(at: Snapshot, to: ExportDirectory, head: LogHead, from_segmen
                 )
 
     # As many tasks as segments, so that no core waits for another's.
-    return by_segment.repartitionByRange(_task_count(at), "segment").mapInArrow(write, SUMMARY)
+    return by_segment.repartitionByRange(task_count(at), "segment").mapInArrow(write, SUMMARY)
 
 
-def _task_count(at: Snapshot) -> int:
+def task_count(at: Snapshot) -> int:
+    """How many tasks write files side by side."""
     return 4 * at.store.spark.sparkContext.defaultParallelism
 
 

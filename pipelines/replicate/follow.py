@@ -125,6 +125,7 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
 
 def _cut_to_master(run: Work, master: Master) -> int | None:
     """Cut off what the master never had; its offset, or None where there is nothing."""
+    finish_truncation(run.store)  # another run may have recorded a cut since this one joined
     at = run.store.snapshot()
     if at.number(COMMITLOG) < 0:
         return None

@@ -24,6 +24,7 @@ from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
+from pipelines.store.role import expect_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -48,6 +49,8 @@ def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) ->
 
     while (recorded := commit(store, record).result).get("is_other"):
         finish_truncation(store)
+    # Checked once more now that the cut is recorded: whoever takes the role away looks for such cuts after that.
+    expect_role(store.snapshot(), Plan(follows_master=master_uri))
     finish_truncation(store)
     return recorded.get("offset")
 
@@ -75,14 +78,15 @@ def _make_cut(store: Store, offset: int) -> None:
 def unfinished(at: Snapshot) -> int | None:
     """The offset of a cut that is recorded and not made."""
     # Recorded first, made last: so `cuts` is pinned before the log.
-    cuts = {row.append_seq: row.physical_offset for row in at.rows(CUTS)}
+    recorded = at.rows(CUTS)
+    # A log that was put back as it was earlier has nothing to do with a cut of later, also once it has grown again.
+    cuts = {
+        row.append_seq: row.physical_offset for row in recorded if row.append_seq <= at.number(COMMITLOG) + 1
+    }
     if not cuts:
         return None
     number = max(cuts)
     offset = cuts[number]
-    # A log that was put back as it was earlier has nothing to do with a cut of later, also once it has grown again.
-    if number > at.number(COMMITLOG) + 1:
-        return None
     before = _rows_from(at, offset).where(F.col("append_seq") < number)
     if before.isEmpty():
         return None
@@ -106,7 +110,7 @@ def _plan_record(at: Snapshot, offset: int) -> Plan:
 
 def _plan_record_again(at: Snapshot, offset: int) -> Plan:
     """The plan that records a cut with the next number where another commit has taken its own."""
-    return Plan() if _is_next(at) or unfinished(at) is None else _plan_record(at, offset)
+    return Plan() if _is_next(at) or unfinished(at) != offset else _plan_record(at, offset)
 
 
 def _is_next(at: Snapshot) -> bool:
@@ -121,7 +125,7 @@ def _rows_from(at: Snapshot, offset: int) -> DataFrame:
 def _plan_bounds(at: Snapshot, offset: int) -> Plan:
     """The plan of the bounds as of the cut: each queue ends where its first row that is cut off lies."""
     cut_seq = at.number(COMMITLOG) + 1
-    if unfinished(at) is None:
+    if unfinished(at) != offset:
         return Plan()
     head = head_as_found(at)
     if head.bounds_append_seq >= cut_seq:
@@ -176,7 +180,7 @@ def _plan_offsets(at: Snapshot, group: str) -> Plan:
 def _plan_epochs(at: Snapshot, offset: int) -> Plan:
     """The plan that forgets epochs of which no message is left."""
     epochs = epochs_before(read_epochs(at), offset)
-    if unfinished(at) is None:
+    if unfinished(at) != offset:
         return Plan()
     if list(epochs) == list(read_epochs(at)):
         return Plan()

@@ -80,7 +80,8 @@ def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
         if cut is not None:
             raise StoreError(
                 f"the log is to be cut at byte {cut.physical_offset}, and the job that does it was stopped halfway or is "
-                "still at work. Nothing was written; run that job again (`commitlake replicate` or `promote`) first"
+                "still at work. Nothing was written; run that job again (`commitlake replicate` or `promote`), or, where "
+                "it has ended well since, `commitlake validate --repair`"
             )
         raise StoreError(
             f"queue_bounds is as of append {bounds_append_seq}, but the log's last append is {last}: the store is a copy "

@@ -314,6 +314,58 @@ def test_who_finds_a_cut_half_made_is_told_who_finishes_it(
     expect_one_log(old, new)
 
 
+def test_a_cut_of_a_later_time_hides_none_of_now(split: Split) -> None:
+    """The log was put back below the cut of append 9 that an earlier life recorded."""
+    old, new = split
+    cut = old.store.spark.createDataFrame([(9, 0)], CUTS.columns)
+    commit(old.store, lambda at: Plan((at.replace(CUTS, cut),)))
+    replicate(old.store.uri, new.store.uri)
+    expect_one_log(old, new)
+
+
+def test_a_step_that_comes_late_does_nothing_to_another_cut(split: Split) -> None:
+    old, new = split
+    first, second = (old.rows()[number].physical_offset for number in (1, 3))
+    commit(old.store, lambda at: truncate._plan_record(at, first))
+    for late in (
+        truncate._plan_bounds,
+        truncate._plan_record_again,
+        truncate._plan_epochs,
+        truncate._plan_cut,
+    ):
+        assert not commit(old.store, lambda at, late=late: late(at, second)).wrote
+    replicate(old.store.uri, new.store.uri)
+    assert log_of(old.store) == log_of(new.store)
+
+
+def test_a_run_whose_store_was_promoted_while_it_recorded_a_cut_cuts_nothing(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T", "body": "one"}, {"topic": "T", "body": "two"})
+    slave = slave_of(master, tmp_path / "slave")
+    record = truncate.plan_record_cut
+    rows = len(slave.rows())
+
+    def recorded(*arguments: Any) -> Plan:
+        monkeypatch.setattr(truncate, "plan_record_cut", record)
+        monkeypatch.setattr(committing, "expect_role", then_promoted)
+        return record(*arguments)
+
+    checked = committing.expect_role
+
+    def then_promoted(*arguments: Any) -> None:
+        monkeypatch.setattr(committing, "expect_role", checked)
+        checked(*arguments)
+        slave.job("promote", B)
+
+    monkeypatch.setattr(truncate, "plan_record_cut", recorded)
+    with pytest.raises(BadInput, match="does not follow"):
+        truncate.truncate(slave.store, lambda _: 0, master.store.uri)
+    slave.put(B, {"topic": "T", "body": "three"})
+    assert len(slave.rows()) == rows + 1
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_cut_of_a_later_time_takes_nothing_of_a_log_that_was_put_back(split: Split, number: int) -> None:
     """The log has grown again, to the cut's number or to just before it, by messages that nobody has cut off."""
