@@ -125,12 +125,17 @@ def due_messages(at: Snapshot, now_ms: int, since: Seen) -> DataFrame:
     waits = F.col("kind").isin(*WAITING_KINDS)
     is_new = (F.col("due_ms") > since.clock_ms) | (F.col("append_seq") > since.append_seq)
     due = parked_rows(at, is_new & (F.col("due_ms") <= now_ms)).where(waits)
-    log_ms = max(now_ms, read_head(at).last_store_timestamp)
+    log_ms = log_time_ms(at, now_ms)
     if log_ms > now_ms:
         due = due.unionByName(_due_by_log_time(at, now_ms, log_ms))
     if since.append_seq < at.number(COMMITLOG) and read_floors(at):
         due = due.unionByName(_too_far(at, log_ms, since))
     return due.select(*to_settle())
+
+
+def log_time_ms(at: Snapshot, now_ms: int) -> int:
+    """The clock, or the log's last store time where that is later, ms: the next row is stored no earlier."""
+    return max(now_ms, read_head(at).last_store_timestamp)
 
 
 def _due_by_log_time(at: Snapshot, now_ms: int, log_ms: int) -> DataFrame:
@@ -157,7 +162,7 @@ def is_too_far(log_ms: int, levels_ms: Sequence[int]) -> Column:
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
     where that is later. A row of this store keeps its due time: its level table may change, not how long it waits.
 
-    log_ms  the clock, or the log's last store time where that is later
+    log_ms  as of log_time_ms
     """
     is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
     delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)

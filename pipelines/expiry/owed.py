@@ -11,11 +11,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, is_too_far, to_settle, with_rules
+from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, is_too_far, log_time_ms, to_settle, with_rules
 from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import CopyPlan, copies_of, plan_copies
 from pipelines.log.park import parked_rows
-from pipelines.store.head import read_head
 from pipelines.store.progress import seen_by
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import ROLL, halves, has_imports, settled_before_import
@@ -94,18 +93,19 @@ def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
 
 def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPlan:
     """The plan that appends copies of what is owed, in the order in which it is due."""
-    log_ms = max(now_ms, read_head(at).last_store_timestamp)
-    copies = partial(rolled_copies, log_ms=log_ms, levels_ms=at.store.settings.delay_levels_ms)
+    copies = partial(
+        rolled_copies, log_ms=log_time_ms(at, now_ms), levels_ms=at.store.settings.delay_levels_ms
+    )
     return plan_copies(at, owed, copies, now_ms, run_id)
 
 
 def rolled_copies(rows: DataFrame, log_ms: int, levels_ms: Sequence[int]) -> DataFrame:
     """Copies that differ from their sources in nothing but their offsets and their store timestamp.
 
-    An imported row whose time is too far away is due at once: its copy, which is no imported row, gets such a time.
+    An imported row whose time is too far away is due at once. Its copy does not count as imported, so it gets such a time.
 
     rows    rows of the log with `order`
-    log_ms  the clock, or the log's last store time where that is later
+    log_ms  as of log_time_ms
     """
     rolled = rows.withColumns({"purpose": F.lit(ROLL), "claim": F.lit(SETTLE)})
     due_ms = F.when(is_too_far(log_ms, levels_ms), F.lit(log_ms)).otherwise(F.col("due_ms"))

@@ -76,7 +76,7 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     *older, last = segments_of(at) or [Segment(0, 0, 0)]
     followed = min(covered(at, table) for table in DERIVED)
     slaves = {} if is_slave(at) else read_slaves(at)
-    # A slave that joined and has never reported holds nothing back: it may never do.
+    # A slave that has joined and never reported keeps no segment: its first run may have failed for good.
     reported = [each.acked_offset for each in slaves.values() if each.acked_offset or each.in_sync]
     acked = min(reported, default=None)
     old = [each for each in older if each.stored_ms <= now_ms - retention_hours * HOUR_MS]

@@ -42,11 +42,12 @@ KnownFile = tuple[str, int]
 
 SUMMARY = "file long, items long"
 _WRITTEN = pa.schema([("file", pa.int64()), ("items", pa.int64())])
+_COUNTED = pa.schema([("segment", pa.int64()), ("items", pa.int64())])
 
 
 @dataclass(frozen=True)
-class FileEnd:
-    """A file's last message: where the file after it begins to count."""
+class Message:
+    """A message of the index: where the file after it begins to count, if it is the last of its file."""
 
     store_timestamp: int
     physical_offset: int
@@ -78,6 +79,11 @@ class SortedItems:
             start += count
         return np.concatenate([np.zeros(0, SORTED_ITEM), *parts])
 
+    def message(self, number: int) -> "Message":
+        """The message of an item."""
+        item = self.read(number, number + 1)[0]
+        return Message(int(item["store_timestamp"]), int(item["physical_offset"]))
+
 
 @dataclass(frozen=True)
 class IndexFiles:
@@ -93,7 +99,7 @@ class IndexFiles:
     slots: int
     size: int
     names: Mapping[int, str]
-    ends: Mapping[int, FileEnd]
+    ends: Mapping[int, Message]
     items: SortedItems
 
     def write(self, file: int) -> int:
@@ -120,7 +126,7 @@ def file_content(
     physical_offset: npt.NDArray[np.int64],
     store_timestamp: npt.NDArray[np.int64],
     slots: int,
-    before: FileEnd | None,
+    before: Message | None,
 ) -> tuple[bytes, bytes, bytes]:
     """Header, slots and items of a file, as a broker writes them item by item (5.3).
 
@@ -183,8 +189,7 @@ def _sorted_items(at: Snapshot, to: ExportDirectory) -> SortedItems:
         for segment, mine in groupby(pieces, key=itemgetter(0)):
             written = to.write(_items_path(segment), (content for _, content in mine))
             yield pa.RecordBatch.from_pylist(
-                [{"segment": segment, "items": written // SORTED_ITEM.itemsize}],
-                pa.schema([("segment", pa.int64()), ("items", pa.int64())]),
+                [{"segment": segment, "items": written // SORTED_ITEM.itemsize}], _COUNTED
             )
 
     written = in_order.drop("key_number").mapInArrow(write, "segment long, items long")
@@ -220,29 +225,14 @@ def write_index(
     settings = at.store.settings
     size = int(settings["maxIndexNum"]) - 1
     items = _sorted_items(at, to)
-    # A few bytes a file.
-    firsts, lasts, counts = [], [], []
-    for begin in range(0, items.count, size):
-        end = min(begin + size, items.count)
-        firsts.append(items.read(begin, begin + 1)[0])
-        lasts.append(items.read(end - 1, end)[0])
-        counts.append(end - begin)
-    begins = [int(item["store_timestamp"]) for item in firsts]
-    names = file_names(begins, [known.get(file, ("", 0))[0] for file in range(len(begins))])
-    whole = dict(enumerate(zip(names, counts, strict=True)))
+    spans = [(begin, min(begin + size, items.count)) for begin in range(0, items.count, size)]
+    # Two items a file.
+    begins = [items.message(begin).store_timestamp for begin, _ in spans]
+    ends = dict(enumerate(items.message(end - 1) for _, end in spans))
+    names = dict(enumerate(file_names(begins, [known.get(file, ("", 0))[0] for file in ends])))
+    whole = {file: (names[file], end - begin) for file, (begin, end) in enumerate(spans)}
     changed = [file for file, found in whole.items() if known.get(file) != found]
-    ends = {
-        file: FileEnd(*map(int, (last["store_timestamp"], last["physical_offset"])))
-        for file, last in enumerate(lasts)
-    }
-    writer = IndexFiles(
-        to,
-        int(settings["maxHashSlotNum"]),
-        size,
-        {file: name for file, (name, _) in whole.items()},
-        ends,
-        items,
-    )
+    writer = IndexFiles(to, int(settings["maxHashSlotNum"]), size, names, ends, items)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -253,7 +243,7 @@ def write_index(
     files = spark.createDataFrame([(file,) for file in changed], "file long").repartitionByRange(
         min(max(1, len(changed)), task_count(at)), "file"
     )
-    full = [ends[file].store_timestamp for file, count in enumerate(counts) if count == size]
+    full = [ends[file].store_timestamp for file, (_, count) in whole.items() if count == size]
     return files.mapInArrow(write, SUMMARY), whole, full[-1] if full else 0
 
 

@@ -71,15 +71,14 @@ def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int) -> Plan
     """The plan by which a master records a slave before that copies anything; empty for one that it has.
 
     It counts as in sync once it reports. Raises BadInput for the id of another store: of two that are made at the same time
-    the second is told before it has begun.
+    the second is refused before it has begun.
     """
     known = read_replicas(at)
     _expect_of_no_other(at, known, replica_id, uri)
     if any(is_same_directory(each.uri, uri) for each in known.values()):
         return Plan()
     new = Replica(replica_id, uri, SLAVE, 0, False, now_ms)
-    others = {name: each for name, each in known.items() if name != replica_id}
-    return Plan(write_if_changed(at, REPLICAS, known, {**others, replica_id: new}))
+    return Plan(write_if_changed(at, REPLICAS, known, {**known, replica_id: new}))
 
 
 def has_followed(at: Snapshot, master_uri: str) -> bool:

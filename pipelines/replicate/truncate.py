@@ -49,7 +49,7 @@ def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) ->
 
     while (recorded := commit(store, record).result).get("is_other"):
         finish_truncation(store)
-    # Checked once more now that the cut is recorded: whoever takes the role away looks for such cuts after that.
+    # Once more, now that the cut is recorded: a promotion takes the role first and looks up recorded cuts after that.
     expect_role(store.snapshot(), Plan(follows_master=master_uri))
     finish_truncation(store)
     return recorded.get("offset")
@@ -78,11 +78,13 @@ def _make_cut(store: Store, offset: int) -> None:
 def unfinished(at: Snapshot) -> int | None:
     """The offset of a cut that is recorded and not made."""
     # Recorded first, made last: so `cuts` is pinned before the log.
-    recorded = at.rows(CUTS)
+    return at.cached("unfinished_cut", (CUTS, CUT_ROWS, COMMITLOG), lambda: _unfinished(at))
+
+
+def _unfinished(at: Snapshot) -> int | None:
     # A log that was put back as it was earlier has nothing to do with a cut of later, also once it has grown again.
-    cuts = {
-        row.append_seq: row.physical_offset for row in recorded if row.append_seq <= at.number(COMMITLOG) + 1
-    }
+    last = at.number(COMMITLOG) + 1
+    cuts = {row.append_seq: row.physical_offset for row in at.rows(CUTS) if row.append_seq <= last}
     if not cuts:
         return None
     number = max(cuts)
@@ -92,15 +94,10 @@ def unfinished(at: Snapshot) -> int | None:
         return None
     # Copies under a later number are of a cut that was to be recorded again.
     copies = at.read(CUT_ROWS).where(F.col("cut_seq") >= number)
-    if number > at.number(COMMITLOG):
-        return offset if _without(before, copies).isEmpty() else None
-    return None if _without(copies, before, "left_semi").isEmpty() else offset
-
-
-def _without(rows: DataFrame, others: DataFrame, how: str = "left_anti") -> DataFrame:
-    """Those of some rows of the log that are not among others, or with `left_semi` those that are."""
-    is_same = [rows[name].eqNullSafe(others[name]) for name in (*SAME, "append_seq")]
-    return rows.join(others, is_same, how)
+    is_same = [copies[name].eqNullSafe(before[name]) for name in (*SAME, "append_seq")]
+    if number == last:
+        return offset if before.join(copies, is_same, "left_anti").isEmpty() else None
+    return None if copies.join(before, is_same, "left_semi").isEmpty() else offset
 
 
 def _plan_record(at: Snapshot, offset: int) -> Plan:

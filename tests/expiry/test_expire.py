@@ -13,6 +13,7 @@ from jobs.maintain import hours_kept
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
+from pipelines.replicate.acks import plan_ack, plan_first_ack
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, take_out
@@ -224,6 +225,19 @@ def test_when_segments_expire(
     assert only_followed == by_hand[0]
     empty = commitlake("maintain", "--store", store.uri, "--retention-hours", 0).result
     assert (empty["segments_expired"], empty["rolled"]) == (0, 0)
+
+
+def test_a_segment_stays_for_a_slave_that_has_reported(life: Callable[..., Life], tmp_path: Path) -> None:
+    """And not for one that joined and never did: its first run may have failed for good."""
+    one = old_store(life, *messages(10))
+    uri = str(tmp_path / "slave")
+    first = partial(plan_first_ack, replica_id="1", uri=uri, now_ms=B)
+    commit(one.store, first)
+    expired = maintain(one, FOUR, "--dry-run")["segments_expired"]
+    assert expired > 1
+    commit(one.store, lambda at: plan_ack(at, "1", uri, SEGMENT, read_head(at).next_offset, B))
+    kept = one.job("maintain", FOUR, "--dry-run")
+    assert kept.result["segments_expired"] == 1
 
 
 def test_a_segment_stays_for_a_topic_that_is_kept_longer(life: Callable[..., Life]) -> None:

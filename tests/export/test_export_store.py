@@ -1,7 +1,6 @@
 """`commitlake export_store`: what a real broker wrote, imported and exported, is that broker's bytes again."""
 
 import fcntl
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,15 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.errors import StoreError
-from pipelines.export.export import Export
 from pipelines.export.index import HEADER, ITEM
-from pipelines.store.commit import commit
-from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import CUTS
 from tests.conftest import JobRun, MadeOnce, run_job, write_jsonl
-from tests.scenes.processes import end, start
 
 
 @pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
@@ -92,61 +85,6 @@ def test_nothing_is_left_of_the_way(broker_and_export: tuple[Path, Path, JobRun]
     assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file()) - 1
 
 
-@pytest.mark.slow
-def test_exported_again_only_what_is_new_is_written(
-    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
-) -> None:
-    store = new_store(
-        mappedFileSizeCommitLog="4096", mappedFileSizeConsumeQueue="200", maxIndexNum="8", maxHashSlotNum="4"
-    )
-    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
-
-    def put(name: str, rows: int) -> None:
-        messages = [
-            {
-                "topic": "T",
-                "queue_id": row % 2,
-                "keys": f"k{row % 5}",
-                "tags": "a",
-                "body": f"{name}{row}" * 9,
-            }
-            for row in range(rows)
-        ]
-        run = commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", messages))
-        assert run.exit_status == 0, run.stderr
-
-    put("first", 25)
-    first = commitlake("export_store", *at, *to)
-    assert (first.exit_status, first.result["messages"]) == (0, 25), first.stderr
-    untouched = {file: file.stat().st_ino for file in (tmp_path / "export" / "commitlog").iterdir()}
-    put("second", 25)
-    second = commitlake("export_store", *at, *to)
-    assert second.exit_status == 0, second.stderr
-    assert second.result["messages"] < 50  # the whole segments stay as they are
-    kept = [file for file, inode in untouched.items() if file.stat().st_ino == inode]
-    assert len(kept) == len(untouched) - 1
-
-    assert commitlake("export_store", *at, "--to", tmp_path / "whole").exit_status == 0
-    names = ("commitlog", "consumequeue", "index")
-    for name in names:
-        assert files_of(tmp_path / "export" / name) == files_of(tmp_path / "whole" / name), name
-    nothing = commitlake("export_store", *at, *to)
-    assert (nothing.exit_status, nothing.result["messages"]) == (0, 0)
-
-    # What was exported imports as the same log.
-    again = tmp_path / "again"
-    conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeConsumeQueue=200\nmaxIndexNum=8\nmaxHashSlotNum=4\n")
-    back = commitlake("import_store", "--store", again, "--from", tmp_path / "export", "--broker-conf", conf)
-    assert (back.exit_status, back.result["messages"]) == (0, 50), back.stderr
-    columns = [name for name in store.commitlog.columns if name not in ("append_seq", "append_id")]
-    log, imported = (
-        Store(store.spark, uri).commitlog.select(columns).orderBy("physical_offset").collect()
-        for uri in (store.uri, str(again))
-    )
-    assert imported == log
-
-
 def test_a_directory_that_holds_something_else_is_refused(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:
@@ -198,65 +136,18 @@ def test_a_directory_is_the_same_for_the_job_its_jvm_and_its_executors(
     assert sorted(entry.name for entry in (tmp_path / "here").iterdir()) == ["a b", "beside"]
 
 
-def test_an_export_that_has_changed_since_it_was_looked_at_is_refused(
-    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
-) -> None:
-    late = Export(store, str(tmp_path / "export"), 0)
-    assert commitlake("export_store", "--store", store.uri, "--to", tmp_path / "export").exit_status == 0
-    whole = files_of(tmp_path / "export")
-    with pytest.raises(StoreError, match="another export has written to"):
-        late.write(lambda _: None)
-    assert files_of(tmp_path / "export") == whole
-
-
-def test_an_export_that_a_broker_went_on_with_is_refused(
-    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
-) -> None:
-    store = new_store(mappedFileSizeCommitLog="4096")
-    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
-    commitlake(
-        "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
-    )
-    assert commitlake("export_store", *at, *to).exit_status == 0
-    segment = tmp_path / "export" / "commitlog" / f"{0:020d}"
-    content = bytearray(segment.read_bytes())
-    end = json.loads((tmp_path / "export" / "commitlake-export.json").read_text())["end_offset"]
-    content[end] = 1
-    segment.write_bytes(content)
-    run = commitlake("export_store", *at, *to)
-    assert run.exit_status == 2
-    assert "a broker has appended to it" in run.stderr
-
-
 def test_an_index_file_read_back_has_its_chains() -> None:
-    from pipelines.export.index import FileEnd, file_content
+    from pipelines.export.index import Message, file_content
 
     hashes, offsets = np.array([7, 3, 7, 11]), np.array([0, 100, 200, 300])
     header, slots, items = file_content(
-        hashes, offsets, np.array([5_000, 5_000, 7_500, 8_000]), 4, FileEnd(3_000, 0)
+        hashes, offsets, np.array([5_000, 5_000, 7_500, 8_000]), 4, Message(3_000, 0)
     )
     assert np.frombuffer(slots, ">i4").tolist() == [0, 0, 0, 4]
     found = np.frombuffer(items, ITEM)[1:]
     assert found["previous"].tolist() == [0, 1, 2, 3]
     assert found["seconds"].tolist() == [2, 0, 2, 3]  # the first counts from the end of the file before
     assert np.frombuffer(header, HEADER)[0].tolist() == (5_000, 8_000, 0, 300, 1, 5)
-
-
-@pytest.mark.slow
-def test_a_half_made_export_goes_on(commitlake: Callable[..., JobRun], store: Store, tmp_path: Path) -> None:
-    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
-    commitlake(
-        "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
-    )
-    assert commitlake("export_store", *at, *to).exit_status == 0
-    whole = files_of(tmp_path / "export" / "commitlog")
-    shutil.rmtree(tmp_path / "export" / "commitlog")
-    (tmp_path / "export" / "commitlake-export.json").unlink()
-    (tmp_path / "export" / "_export").mkdir()
-    (tmp_path / "export" / "_export" / "part").write_text("half a file")
-    assert commitlake("export_store", *at, *to).exit_status == 0
-    assert files_of(tmp_path / "export" / "commitlog") == whole
-    assert not (tmp_path / "export" / "_export").exists()
 
 
 def test_a_timer_that_is_exported_has_what_waits() -> None:
@@ -357,120 +248,10 @@ def test_options_that_choose_rows_are_refused_for_a_broker(
     assert not (tmp_path / "x").exists()
 
 
-def test_after_a_cut_all_is_written_again(
-    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
-) -> None:
-    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
-    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
-    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
-    assert commitlake("export_store", *at, *to).exit_status == 0
-    stale = tmp_path / "export" / "consumequeue" / "gone" / "0" / f"{0:020d}"
-    stale.parent.mkdir(parents=True)
-    stale.write_bytes(b"entries of rows that were cut off")
-    cut = store.spark.createDataFrame([(1, 0)], CUTS.columns)
-    commit(store, lambda snapshot: Plan((snapshot.replace(CUTS, cut, where="append_seq = 1"),)))
-    again = commitlake("export_store", *at, *to)
-    assert (again.exit_status, again.result["messages"]) == (0, 1), again.stderr
-    assert not stale.exists()
-
-
-def test_an_export_that_lacks_a_segment_is_written_again_also_after_it_was_cut_short(
-    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at, export = ("--store", store.uri), tmp_path / "export"
-    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
-    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
-    assert commitlake("export_store", *at, "--to", export).exit_status == 0
-    first = {path: path.read_bytes() for path in (export / "commitlog").iterdir()}
-    for path in first:
-        path.unlink()
-    with monkeypatch.context() as killed:
-        killed.setattr("pipelines.export.export.write_segments", lambda *_: 1 // 0)
-        assert commitlake("export_store", *at, "--to", export).exit_status == 1
-    again = commitlake("export_store", *at, "--to", export)
-    assert (again.exit_status, again.result["messages"]) == (0, 1), again.stderr
-    assert {path: path.read_bytes() for path in (export / "commitlog").iterdir()} == first
-
-
 def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], store: Store) -> None:
     run = commitlake("export_store", "--store", store.uri, "--to", f"{store.uri}/export")
     assert run.exit_status == 2
     assert "lies in the store itself" in run.stderr
-
-
-@pytest.mark.slow
-def test_a_second_export_that_was_cut_short_goes_on(
-    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
-    for name in ("first", "second"):
-        rows = [{"topic": "T", "queue_id": 0, "body": name, "deliver_through": "3,4"}]
-        commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", rows))
-        with monkeypatch.context() as killed:
-            if name == "second":
-                killed.setattr("pipelines.export.export.read_settled", lambda *_: 1 // 0)
-            run = commitlake("export_store", *at, *to)
-            assert run.exit_status == (1 if name == "second" else 0), run.stderr
-    assert (tmp_path / "export" / "abort").exists()
-    again = commitlake("export_store", *at, *to)
-    assert again.exit_status == 0, again.stderr
-    assert "2 waiting messages are due at another time" in again.stderr
-    assert not (tmp_path / "export" / "abort").exists()
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_an_export_that_was_cut_short_and_that_a_broker_was_started_on_is_refused(
-    commitlake: Callable[..., JobRun],
-    store: Store,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    is_first: bool,
-) -> None:
-    """A broker writes its process id into `abort`, and takes the file away when it ends in order."""
-    export = tmp_path / "export"
-    arguments = ("export_store", "--store", store.uri, "--to", export)
-    for body in ("first", "second"):
-        rows = [{"topic": "T", "queue_id": 0, "body": body}]
-        commitlake(
-            "put_messages", "--store", store.uri, "--input", write_jsonl(tmp_path / f"{body}.jsonl", rows)
-        )
-        if body == "first" and not is_first:
-            assert commitlake(*arguments).exit_status == 0
-    with monkeypatch.context() as killed:
-        killed.setattr("pipelines.export.export.read_settled", lambda *_: 1 // 0)
-        assert commitlake(*arguments).exit_status == 1
-    abort = export / "abort"
-    log = files_of(export / "commitlog")
-    assert abort.read_bytes() == b""
-    abort.write_text("4711")
-    running = commitlake(*arguments)
-    abort.unlink()
-    ended = commitlake(*arguments)
-    for run in (running, ended):
-        assert run.exit_status == 2, run.stderr
-        assert "a broker has been started on it" in run.stderr
-    assert files_of(export / "commitlog") == log
-    abort.touch()
-    assert commitlake(*arguments).exit_status == 0
-
-
-def test_an_export_from_which_rows_were_cut_off_is_refused_where_a_broker_went_on_with_it(
-    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
-) -> None:
-    export = tmp_path / "export"
-    at = ("--store", store.uri)
-    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
-    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
-    assert commitlake("export_store", *at, "--to", export).exit_status == 0
-    cut = store.spark.createDataFrame([(1, 0)], CUTS.columns)
-    commit(store, lambda snapshot: Plan((snapshot.replace(CUTS, cut, where="append_seq = 1"),)))
-    end = json.loads((export / "commitlake-export.json").read_text())["end_offset"]
-    with (export / "commitlog" / f"{0:020d}").open("r+b") as segment:
-        segment.seek(end)
-        segment.write(b"appended")
-    refused = commitlake("export_store", *at, "--to", export)
-    assert refused.exit_status == 2
-    assert "a broker has appended to it" in refused.stderr
 
 
 def test_rows_are_not_written_over_a_table(
@@ -480,31 +261,3 @@ def test_rows_are_not_written_over_a_table(
         run = commitlake("export_store", "--store", store.uri, "--to", to, "--format", "parquet")
         assert run.exit_status == 2, run.stderr
         assert (Path(to) / "_delta_log").exists()
-
-
-# Ends itself and its JVM, as if killed, once the log's segments are written and its queues are not.
-DIES_BEFORE_THE_QUEUES = """
-import os, signal
-import pipelines.export.export as module
-module.write_queues = lambda *_: os.killpg(os.getpgid(0), signal.SIGKILL)
-"""
-
-
-@pytest.mark.slow
-def test_a_second_export_that_is_killed_goes_on(
-    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
-) -> None:
-    store = new_store(mappedFileSizeCommitLog="4096", mappedFileSizeConsumeQueue="200")
-    at, export, whole = ("--store", store.uri), tmp_path / "export", tmp_path / "whole"
-    for name in ("first", "second"):
-        rows = [{"topic": "T", "queue_id": row % 2, "body": f"{name}{row}" * 9} for row in range(20)]
-        commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", rows))
-        if name == "first":
-            assert commitlake("export_store", *at, "--to", export).exit_status == 0
-    killed = end(start("export_store", *at, "--to", export, before=DIES_BEFORE_THE_QUEUES))
-    assert killed[0] < 0, killed
-    assert (export / "abort").exists()
-    assert commitlake("export_store", *at, "--to", export).exit_status == 0
-    assert commitlake("export_store", *at, "--to", whole).exit_status == 0
-    for name in ("commitlog", "consumequeue", "index"):
-        assert files_of(export / name) == files_of(whole / name), name

@@ -30,6 +30,14 @@ Split = tuple[Life, Life]
 
 
 @pytest.fixture
+def pair(life: Callable[..., Life], tmp_path: Path) -> Split:
+    """A master with a message, and its slave."""
+    master = life()
+    master.put(B, {"topic": "T"})
+    return master, slave_of(master, tmp_path / "new")
+
+
+@pytest.fixture
 def split(life: Callable[..., Life], tmp_path: Path) -> Split:
     """An old master with two messages of its own, and the slave that was promoted meanwhile, with three."""
     old = life(mappedFileSizeCommitLog="1024")
@@ -137,11 +145,9 @@ def test_a_run_that_is_killed_while_it_copies_an_epoch_is_gone_on_with(
 
 
 def test_a_put_that_was_planned_while_the_store_was_master_is_refused_once_it_follows(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = life()
-    old.put(B, {"topic": "T"})
-    new = slave_of(old, tmp_path / "new")
+    old, new = pair
     new.job("promote", B)
     new.put(B, {"topic": "T", "body": "new"})
     source, write = old.input({"topic": "T", "body": "old"}), committing._write
@@ -163,11 +169,10 @@ def test_a_put_that_was_planned_while_the_store_was_master_is_refused_once_it_fo
 
 
 def test_a_store_that_is_promoted_while_it_joins_stays_a_master(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = life()
-    old.put(B, {"topic": "T"})
-    new, joins = slave_of(old, tmp_path / "new"), follow.expect_joins
+    old, new = pair
+    joins = follow.expect_joins
 
     def then_promoted(at: Any, master: Master) -> int:
         point = joins(at, master)
@@ -272,11 +277,9 @@ def test_a_run_that_follows_another_master_by_now_cuts_nothing(split: Split) -> 
 
 
 def test_a_put_in_flight_is_refused_also_where_the_run_was_killed_once_it_had_taken_the_role(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old = life()
-    old.put(B, {"topic": "T"})
-    new = slave_of(old, tmp_path / "new")
+    old, new = pair
     new.job("promote", B)
     source, write = old.input({"topic": "T", "body": "old"}), committing._write
     steps = list[str]()
@@ -300,16 +303,16 @@ def test_a_put_in_flight_is_refused_also_where_the_run_was_killed_once_it_had_ta
     assert log_of(old.store) == log_of(new.store)
 
 
-def test_who_finds_a_cut_half_made_is_told_who_finishes_it(
+def test_a_job_that_finds_a_cut_half_made_names_the_job_that_makes_it(
     split: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = split
     with monkeypatch.context() as killed:
         killed.setattr(truncate, "take_out", lambda *_: sys.exit(9))
         replicate(old.store.uri, new.store.uri, exit_status=9)
-    told = old.run("dispatch", B)
-    assert told.exit_status == 1
-    assert "run that job again (`commitlake replicate` or `promote`)" in told.stderr
+    refused = old.run("dispatch", B)
+    assert refused.exit_status == 1
+    assert "run that job again (`commitlake replicate` or `promote`)" in refused.stderr
     replicate(old.store.uri, new.store.uri)
     expect_one_log(old, new)
 
@@ -339,31 +342,40 @@ def test_a_step_that_comes_late_does_nothing_to_another_cut(split: Split) -> Non
 
 
 def test_a_run_whose_store_was_promoted_while_it_recorded_a_cut_cuts_nothing(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    master = life()
-    master.put(B, {"topic": "T", "body": "one"}, {"topic": "T", "body": "two"})
-    slave = slave_of(master, tmp_path / "slave")
-    record = truncate.plan_record_cut
-    rows = len(slave.rows())
+    master, slave = pair
+    write = committing._write
 
-    def recorded(*arguments: Any) -> Plan:
-        monkeypatch.setattr(truncate, "plan_record_cut", record)
-        monkeypatch.setattr(committing, "expect_role", then_promoted)
-        return record(*arguments)
-
-    checked = committing.expect_role
-
-    def then_promoted(*arguments: Any) -> None:
-        monkeypatch.setattr(committing, "expect_role", checked)
-        checked(*arguments)
+    def after_a_promotion(*arguments: Any) -> None:
+        monkeypatch.setattr(committing, "_write", write)
         slave.job("promote", B)
+        write(*arguments)
 
-    monkeypatch.setattr(truncate, "plan_record_cut", recorded)
+    monkeypatch.setattr(committing, "_write", after_a_promotion)
     with pytest.raises(BadInput, match="does not follow"):
         truncate.truncate(slave.store, lambda _: 0, master.store.uri)
-    slave.put(B, {"topic": "T", "body": "three"})
-    assert len(slave.rows()) == rows + 1
+    slave.put(B, {"topic": "T"})
+    assert len(slave.rows()) == 2
+
+
+def test_a_cut_that_another_run_has_recorded_since_is_made_before_a_run_goes_on(
+    split: Split, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = split
+    own = old.rows()[2].physical_offset
+    follow.join_master(old.store, follow.Following(new.store.uri), B)
+    join_master = follow.join_master
+
+    def then_recorded(*arguments: Any) -> Any:
+        joined = join_master(*arguments)
+        commit(old.store, lambda at: truncate._plan_record(at, own))
+        commit(old.store, lambda at: truncate._plan_bounds(at, own))
+        return joined
+
+    monkeypatch.setattr("jobs.replicate.join_master", then_recorded)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 3
+    expect_one_log(old, new)
 
 
 @pytest.mark.parametrize("number", [1, 2])
