@@ -63,7 +63,7 @@ def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end
     _expect_of_no_other(at, known, replica_id, uri)
     in_sync = is_in_sync(at, acked_offset, log_end)
     now = Replica(replica_id, uri, SLAVE, acked_offset, in_sync, now_ms)
-    others = {name: each for name, each in known.items() if each.uri != uri}
+    others = {name: each for name, each in known.items() if not is_same_directory(each.uri, uri)}
     return Plan(_write_news(at, known, {**others, replica_id: now}))
 
 

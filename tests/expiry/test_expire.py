@@ -229,7 +229,7 @@ def test_when_segments_expire(
 
 def test_a_segment_stays_for_a_slave_that_has_reported(life: Callable[..., Life], tmp_path: Path) -> None:
     """And not for one that joined and never did: its first run may have failed for good."""
-    one = old_store(life, *messages(10))
+    one = old_store(life, *messages(30))
     uri = str(tmp_path / "slave")
     first = partial(plan_first_ack, replica_id="1", uri=uri, now_ms=B)
     commit(one.store, first)

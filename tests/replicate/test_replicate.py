@@ -267,6 +267,17 @@ def test_of_two_slaves_that_were_given_one_id_the_second_is_told_before_it_copie
         assert Store(master.store.spark, two.uri).settings["brokerId"] == 2
 
 
+def test_a_slave_has_one_row_at_its_master_by_whichever_path_it_is_named(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life()
+    slave = slave_of(master, tmp_path / "slave")
+    link = tmp_path / "link"
+    link.symlink_to(slave.store.uri)
+    replicate(str(link), master.store.uri, "--replica-id", "5")
+    assert [row.replica_id for row in master.store.replicas.collect()] == ["5"]
+
+
 def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(
     followed: tuple[str, str], new_store: Callable[..., Store]
 ) -> None:
