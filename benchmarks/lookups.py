@@ -1,4 +1,4 @@
-"""Lookups and statistics in a session that has done them before: a key, a page of a queue, one GROUP BY over the log.
+"""Lookups and statistics in a session that has done them before: a key, keys of a file, a page of a queue, one GROUP BY.
 
     .venv/bin/python benchmarks/lookups.py [--messages 1000000] [--rounds 7]
 
@@ -21,6 +21,8 @@ from benchmarks.dispatch import APPENDS, QUEUES, TOPICS, append  # noqa: E402
 from benchmarks.figures import keep  # noqa: E402
 from benchmarks.import_store import timed  # noqa: E402
 
+KEYS = 10_000
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -31,7 +33,7 @@ def main() -> None:
     from jobs.dispatch import dispatch_store
     from jobs.launch.run import Run
     from jobs.launch.session import session
-    from pipelines.reports.lookup import messages_by_key
+    from pipelines.reports.lookup import messages_by_key, messages_by_keys, read_keys
     from pipelines.reports.pull import pull
     from pipelines.store.commit import commit
     from pipelines.store.create import make_store
@@ -60,6 +62,16 @@ def main() -> None:
             rows = messages_by_key(store.snapshot(), topic, f"order-{wanted}").rows.collect()
             assert len(rows) == 1, (topic, wanted, rows)
 
+        # Of one topic, as far apart as its messages are many.
+        of_a_topic = [n for n in range(asked.messages) if n % (TOPICS * QUEUES) // QUEUES == 7]
+        many = of_a_topic[:: max(1, len(of_a_topic) // KEYS)][:KEYS]
+        Path(work, "keys").write_text("".join(f"order-{number}\n" for number in many))
+
+        def by_keys(_: int) -> None:
+            keys = read_keys(spark, f"{work}/keys")
+            rows = messages_by_keys(store.snapshot(), "topic-07", keys).rows.select("body").collect()
+            assert len(rows) == len(many)
+
         def page(number: int) -> None:
             first = asked.messages // (TOPICS * QUEUES) // 2 + number
             answer = pull(store.snapshot(), "topic-07", 3, first, 32)
@@ -76,6 +88,8 @@ def main() -> None:
             assert len(rows.collect()) == TOPICS * QUEUES
 
         keep("a key", median("a key", by_key), "s")
+        seconds = median(f"{len(many):,} keys at once", by_keys)
+        keep("keys of a file", len(many) / seconds, "keys/s")
         keep("a page of a queue", median("a page of 32 messages of a queue", page), "s")
         statistic = asked.messages / median("GROUP BY topic, queue_id over the view messages", group_by)
         of_plain = asked.messages / median("the same of the plain Delta table", plain)

@@ -36,6 +36,10 @@ def query(
     key: Annotated[
         str | None, typer.Option("--key", "--id", help="Message id, unique key or a word of KEYS.")
     ] = None,
+    keys_from: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="by-key, by-unique-key: the keys of a text file, one a line."),
+    ] = None,
     group: Annotated[str | None, typer.Option(help="consumer-progress, consumer-status: this group.")] = None,
     timestamp: Annotated[int | None, typer.Option(metavar="MS", help="by-time: a store time.")] = None,
     boundary: Annotated[
@@ -67,6 +71,7 @@ def query(
         offset=offset,
         max=max_messages,
         key=_key(value, key),
+        keys_from=keys_from,
         group=group,
         timestamp=timestamp,
         boundary=boundary,

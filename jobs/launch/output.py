@@ -66,10 +66,14 @@ def show(rows: DataFrame, output: str, limit: int | None = None) -> Shown:
 
 
 def readable_messages(messages: DataFrame) -> DataFrame:
-    """The main columns of rows of the view messages, for a person; `--output json` has every column."""
+    """The main columns of rows of the view messages, for a person; `--output json` has every column.
+
+    messages  those of the view messages; also `key`, by which each was found, where there were several
+    """
     compressed = F.format_string("(compressed, %d bytes)", F.length("body"))
     is_compressed = F.col("sys_flag").bitwiseAND(1) != 0
     return messages.select(
+        *[name for name in ("key",) if name in messages.columns],
         "topic",
         F.concat_ws(":", "queue_id", "queue_offset").alias("queue:offset"),
         F.col("physical_offset").alias("at byte"),

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import is_indexed
@@ -17,8 +17,10 @@ from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
 from pipelines.rocketmq.hashing import java_hash_of
 from pipelines.rocketmq.message_ids import is_message_id, offset_of_id
+from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
+from pipelines.uris import expect_no_secret, literal_path
 from pipelines.views.read import read_view
 from schemas import MESSAGE_INDEX
 
@@ -62,12 +64,46 @@ def messages_by_key(
     begin, end  store timestamps, both included
     """
     expect_topic(at, topic)
-    found = rows_with_key(at, key, topic)
+    found = _between(rows_with_key(at, key, topic), begin, end)
+    return Answer(found.orderBy(F.desc("physical_offset")))
+
+
+def read_keys(spark: SparkSession, path: str) -> DataFrame:
+    """`key`: the lines of a text file or of a directory of them, each once; lines without a character are left out.
+
+    Raises BadInput for a path where nothing is.
+    """
+    target, files = hadoop_path(spark, expect_no_secret(path))
+    if not files.exists(target):
+        raise BadInput(f"there is nothing at {path}; expected a file of keys, one a line")
+    lines = spark.read.text(literal_path(path)).select(F.col("value").alias("key"))
+    return lines.where(F.col("key") != "").distinct()
+
+
+def messages_by_keys(
+    at: Snapshot, topic: str, keys: DataFrame, begin: int | None = None, end: int | None = None
+) -> Answer:
+    """`key`, and the columns of the rows that `messages_by_key` has for it; by key, newest first."""
+    expect_topic(at, topic)
+    words = F.array_distinct(F.concat(F.array("unique_key"), "keys"))
+    found = _between(rows_with_keys(at, keys, topic, words), begin, end)
+    return Answer(found.orderBy("key", F.desc("physical_offset")))
+
+
+def messages_by_unique_keys(at: Snapshot, keys: DataFrame, topic: str | None = None) -> Answer:
+    """`key`, and the columns of the rows that `messages_by_unique_key` has for it; by key, newest first."""
+    if topic is not None:
+        expect_topic(at, topic)
+    found = rows_with_keys(at, keys, topic, F.array("unique_key"))
+    return Answer(found.orderBy("key", F.desc("physical_offset")))
+
+
+def _between(found: DataFrame, begin: int | None, end: int | None) -> DataFrame:
     if begin is not None:
         found = found.where(F.col("store_timestamp") >= begin)
     if end is not None:
         found = found.where(F.col("store_timestamp") <= end)
-    return Answer(found.orderBy(F.desc("physical_offset")))
+    return found
 
 
 def message_at(at: Snapshot, topic: str, queue_id: int, queue_offset: int) -> Answer:
@@ -79,7 +115,7 @@ def message_at(at: Snapshot, topic: str, queue_id: int, queue_offset: int) -> An
 
 def messages_at_offset(at: Snapshot, physical_offset: int) -> DataFrame:
     """The row that starts at an offset of the log; none where no record starts."""
-    return read_view(at, "messages").where(_is_at(at, [physical_offset]))
+    return messages_at_offsets(at, [physical_offset])
 
 
 def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
@@ -97,6 +133,27 @@ def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
     return found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed() & has_key))
 
 
+def rows_with_keys(at: Snapshot, keys: DataFrame, topic: str | None, words: Column) -> DataFrame:
+    """`key`, and the row of the view messages, for each pair in which the key is one of the row's words; in no order.
+
+    The index and the log are each read once, whatever the number of keys.
+
+    keys   (key), each once
+    words  array of strings, of columns of the view messages
+    """
+    followed = behind(at, MESSAGE_INDEX)
+    entries = followed_rows(at, MESSAGE_INDEX).join(keys, "key")
+    messages = read_view(at, "messages")
+    if topic is not None:
+        entries = entries.where(F.col("topic") == topic)
+        messages = messages.where(F.col("topic") == topic)
+    found = messages_of(at, entries.select("segment", "physical_offset").distinct())
+    if followed is not None:
+        found = found.unionByName(messages.where((F.col("append_seq") > followed) & is_indexed()))
+    # As for one key, the rows themselves decide.
+    return found.select(F.explode(words).alias("key"), *found.columns).join(keys, "key")
+
+
 def index_entries(at: Snapshot, key: str, topic: str | None) -> DataFrame:
     """`segment` and `physical_offset` of the rows that the index has for the key, each once."""
     entries = followed_rows(at, MESSAGE_INDEX).where(F.col("key") == key)
@@ -111,10 +168,10 @@ def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
     places  (segment, physical_offset)
     """
     messages = read_view(at, "messages")
-    named = places.select("segment", "physical_offset").limit(PLACES_NAMED + 1).collect()
-    if len(named) <= PLACES_NAMED:
+    named = few_rows(places.select("segment", "physical_offset"))
+    if named is not None:
         offsets = [row.physical_offset for row in named]
-        found = messages.where(_is_at(at, offsets))
+        found = messages_at_offsets(at, offsets)
         if len(set(offsets)) == len(offsets):
             return found
         return found.join(places.select("physical_offset"), "physical_offset").select(*messages.columns)
@@ -123,6 +180,17 @@ def messages_of(at: Snapshot, places: DataFrame) -> DataFrame:
     wanted = F.broadcast(places.select("segment", "physical_offset"))
     in_segments = messages.where(F.col("segment").isin(segments))
     return in_segments.join(wanted, ["segment", "physical_offset"]).select(*messages.columns)
+
+
+def few_rows(places: DataFrame) -> list[Row] | None:
+    """The rows, where they are few enough for `messages_at_offsets`; None where they are more."""
+    rows = places.limit(PLACES_NAMED + 1).collect()
+    return rows if len(rows) <= PLACES_NAMED else None
+
+
+def messages_at_offsets(at: Snapshot, offsets: Collection[int]) -> DataFrame:
+    """Rows of the view messages that start at one of these offsets, each once, in no order."""
+    return read_view(at, "messages").where(_is_at(at, offsets))
 
 
 def _is_at(at: Snapshot, offsets: Collection[int]) -> Column:

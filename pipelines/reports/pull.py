@@ -1,5 +1,6 @@
 """A page of a queue, with the status a consumer's pull would get (docs/rocketmq/store.md 6.1)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -7,7 +8,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
-from pipelines.reports.lookup import messages_of
+from pipelines.reports.lookup import few_rows, messages_at_offsets, messages_of
 from pipelines.reports.queues import Queue, expect_topic, read_queue
 from pipelines.rocketmq.settings import CONSUME_QUEUE_UNIT_BYTES
 from pipelines.store.holes import lost_in_queue
@@ -42,12 +43,8 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
         return _answer(nothing, queue, status, next_offset)
     end = min(offset + max_messages, queue.max_offset)
     units = queue.entries(at, offset, end)
-    is_kept = F.col("physical_offset") >= queue.log_start
-    rows = messages_of(at, units.where(is_kept)).orderBy("queue_offset")
-    page = units.agg(
-        F.max("queue_offset").alias("last"), F.count_if(is_kept).alias("kept"), F.count("*").alias("found")
-    ).first()
-    assert page is not None
+    page, rows = _page(at, units, queue.log_start)
+    rows = rows.orderBy("queue_offset")
     if page.last is None:
         units_in_a_file = at.store.settings.queue_file_bytes // CONSUME_QUEUE_UNIT_BYTES
         next_file = offset + units_in_a_file - offset % units_in_a_file
@@ -62,6 +59,27 @@ def pull(at: Snapshot, topic: str, queue_id: int, offset: int, max_messages: int
     has_gaps = page.found < next_offset - offset
     lost = lost_in_queue(at, topic, queue_id, offset, next_offset) if has_gaps else None
     return _answer(rows, queue, "FOUND" if page.kept else "MESSAGE_WAS_REMOVING", next_offset, lost)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """What the queue has in a range: `found` entries, of which the log still has `kept`; `last` is the last one's offset."""
+
+    last: int | None
+    found: int
+    kept: int
+
+
+def _page(at: Snapshot, units: DataFrame, log_start: int) -> tuple[_Page, DataFrame]:
+    """What there is of these entries of a queue, and the rows of the view messages that they point at."""
+    few = few_rows(units)
+    if few is not None:
+        kept = [unit.physical_offset for unit in few if unit.physical_offset >= log_start]
+        last = max((unit.queue_offset for unit in few), default=None)
+        return _Page(last, len(few), len(kept)), messages_at_offsets(at, kept)
+    is_kept = F.col("physical_offset") >= log_start
+    (page,) = units.agg(F.max("queue_offset"), F.count("*"), F.count_if(is_kept)).collect()
+    return _Page(*page), messages_of(at, units.where(is_kept))
 
 
 def status_outside(queue: Queue, offset: int) -> tuple[str, int] | None:

@@ -19,7 +19,10 @@ from pipelines.reports.lookup import (
     message_by_id,
     messages_at_offset,
     messages_by_key,
+    messages_by_keys,
     messages_by_unique_key,
+    messages_by_unique_keys,
+    read_keys,
     rows_with_key,
 )
 from pipelines.reports.offset_by_time import Boundary, messages_from_time
@@ -80,16 +83,28 @@ class Question:
 
     def need(self, *names: str) -> list[Any]:
         """The values of these options. Raises BadInput for those that are missing."""
-        missing = [f"--{name.replace('_', '-')}" for name in names if self._given[name] is None]
+        missing = [_flag(name) for name in names if self._given[name] is None]
         if missing:
             raise BadInput(f"query {self.kind} needs {' and '.join(missing)}")
         return [self._given[name] for name in names]
 
+    def expect_alone(self, name: str, *others: str) -> None:
+        """Raises BadInput for an option that is given beside the option `name`."""
+        beside = [_flag(other) for other in others if self._is_given(other)]
+        if beside:
+            raise BadInput(f"query {self.kind} takes {_flag(name)} or {beside[0]}, not both")
+
     def _expect_only(self, *names: str) -> None:
-        given = (name for name, value in self._given.items() if value is not None and value is not False)
-        useless = [f"--{name.replace('_', '-')}" for name in given if name not in names]
+        useless = [_flag(name) for name in self._given if self._is_given(name) and name not in names]
         if useless:
             raise BadInput(f"query {self.kind} does not take {', '.join(useless)}")
+
+    def _is_given(self, name: str) -> bool:
+        return self._given[name] is not None and self._given[name] is not False
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _by_id(at: Snapshot, question: Question) -> Answer:
@@ -99,6 +114,10 @@ def _by_id(at: Snapshot, question: Question) -> Answer:
 
 
 def _by_key(at: Snapshot, question: Question) -> Answer:
+    if question.keys_from is not None:
+        (topic,) = question.need("topic")
+        question.expect_alone("keys_from", "key", "as_broker", "max")
+        return messages_by_keys(at, topic, _keys(at, question), question.begin, question.end)
     topic, key = question.need("topic", "key")
     if not question.as_broker:
         return messages_by_key(at, topic, key, question.begin, question.end)
@@ -109,8 +128,15 @@ def _by_key(at: Snapshot, question: Question) -> Answer:
 
 
 def _by_unique_key(at: Snapshot, question: Question) -> Answer:
+    if question.keys_from is not None:
+        question.expect_alone("keys_from", "key")
+        return messages_by_unique_keys(at, _keys(at, question), question.topic)
     (key,) = question.need("key")
     return messages_by_unique_key(at, key, question.topic)
+
+
+def _keys(at: Snapshot, question: Question) -> DataFrame:
+    return read_keys(at.store.spark, question.keys_from)
 
 
 def _by_offset(at: Snapshot, question: Question) -> Answer:
@@ -191,8 +217,8 @@ def _first(*given: int | None) -> int:
 # The function that answers each kind, and the options it takes besides --limit.
 _QUESTIONS: dict[Kind, tuple[Callable[[Snapshot, Question], Answer], tuple[str, ...]]] = {
     Kind.by_id: (_by_id, ("key", "topic")),
-    Kind.by_key: (_by_key, ("topic", "key", "begin", "end", "max", "as_broker")),
-    Kind.by_unique_key: (_by_unique_key, ("key", "topic")),
+    Kind.by_key: (_by_key, ("topic", "key", "keys_from", "begin", "end", "max", "as_broker")),
+    Kind.by_unique_key: (_by_unique_key, ("key", "keys_from", "topic")),
     Kind.by_offset: (_by_offset, ("topic", "queue_id", "offset")),
     Kind.by_time: (_by_time, ("topic", "queue_id", "timestamp", "boundary")),
     Kind.pull: (_pull, ("topic", "queue_id", "offset", "max")),

@@ -102,6 +102,11 @@ def test_a_table_is_for_reading_and_not_on_stdout(commitlake, golden_a):
         (("pull", "--topic", "PayTopic"), "query pull needs --queue-id and --offset"),
         (("by-key", "--key", "x"), "query by-key needs --topic"),
         (("by-key", "x", "--key", "x", "--topic", "PayTopic"), "the key is given twice"),
+        (("by-key", "x", "--keys-from", "f", "--topic", "PayTopic"), "takes --keys-from or --key, not both"),
+        (
+            ("by-key", "--keys-from", "/none", "--topic", "PayTopic"),
+            "there is nothing at /none; expected a file",
+        ),
         (("by-id", "7F00"), "'7F00' is not a valid message id"),
         (("by-id", "--offset", "5", "7F00"), "query by-id does not take --offset"),
         (("by-offset", "--topic", "PayTopic", "--offset", "5"), "query by-offset needs --queue-id"),
@@ -117,3 +122,27 @@ def test_a_wrong_question_gets_one_sentence(commitlake, golden_a, arguments, sen
     assert run.exit_status == 2
     assert sentence in run.stderr
     assert "Traceback" not in run.stderr
+
+
+def test_keys_of_a_file_find_what_a_broker_finds_for_each(commitlake, golden_a, tmp_path):
+    offsets = {}
+    for case in cases("a", "queryByKey"):
+        if case["topic"] == "OrderTopic":
+            offsets[case["key"]] = max(offsets.get(case["key"], []), case["offsets"], key=len)
+    file = tmp_path / "keys [1].txt"
+    file.write_text("\n".join([*offsets, "nobody", "", *offsets]) + "\n")
+    run = ask(commitlake, golden_a, "by-key", "--topic", "OrderTopic", "--keys-from", file)
+    found = [(row["key"], row["physical_offset"]) for row in rows_of(run)]
+    assert found == [(key, offset) for key in sorted(offsets) for offset in sorted(offsets[key])[::-1]]
+    assert (run.exit_status, run.result["found"], run.result["complete"]) == (0, len(found), True)
+    assert list(rows_of(run)[0]) == ["key", *golden_a.messages.columns]
+
+
+def test_unique_keys_of_a_file_are_looked_up_in_all_topics(commitlake, golden_a, tmp_path):
+    first, last = cases("a", "message")[0], cases("a", "message")[-1]
+    keys = [message["properties"]["UNIQ_KEY"] for message in (first, last)]
+    (tmp_path / "keys").write_text("\n".join([*keys, keys[0].lower()]))
+    run = ask(commitlake, golden_a, "by-unique-key", "--keys-from", tmp_path / "keys", output="table")
+    with_key = [m for m in cases("a", "message") if m["properties"].get("UNIQ_KEY") in keys]
+    assert run.result["found"] == len(with_key) >= 2
+    assert all(key in run.stderr for key in keys)

@@ -14,6 +14,7 @@ from pipelines.reports.lookup import (
     message_by_id,
     messages_at_offset,
     messages_by_key,
+    messages_by_keys,
     messages_by_unique_key,
     messages_of,
     rows_with_key,
@@ -132,6 +133,15 @@ def test_appends_that_are_not_dispatched_yet_are_found_by_id_and_key_but_not_in_
     assert [r.physical_offset for r in messages_by_key(at, "OrderTopic", "brand-new").rows.collect()] == [end]
     assert message_by_id(at, "ab" * 16).rows.isEmpty()  # unique keys are told apart by case
     assert [r.physical_offset for r in messages_by_unique_key(at, "AB" * 16).rows.collect()] == [end]
+    old = last["properties"]["KEYS"].split()[0]
+    keys = spark.createDataFrame([("brand-new",), (old,), ("none",)], "key string")
+    by_keys = messages_by_keys(at, "OrderTopic", keys).rows.select("key", "physical_offset").collect()
+    by_old = messages_by_key(at, "OrderTopic", old).rows.collect()
+    assert by_old
+    assert [(row["key"], row.physical_offset) for row in by_keys] == sorted(
+        [("brand-new", end), *((old, row.physical_offset) for row in by_old)],
+        key=lambda pair: (pair[0], -pair[1]),
+    )
     in_queue = message_at(at, "OrderTopic", last["queueId"], 1_000)
     assert (in_queue.rows.count(), in_queue.complete) == (0, False)
     copies = copies_of(at, rows_with_key(at, "brand-new", None)).rows.collect()

@@ -74,6 +74,16 @@ def test_a_page_is_as_long_as_it_was_asked_to_be(golden_a: Store):
     assert answer.result["next_offset"] == 90
 
 
+def test_a_page_too_long_to_be_named_is_joined_with_the_same_answer(golden_a: Store, monkeypatch):
+    def page() -> tuple[list[int], object]:
+        answer = pull(golden_a.snapshot(), "OrderTopic", 2, 5, 40)
+        return [row.queue_offset for row in answer.rows.select("queue_offset").collect()], answer.result
+
+    named = page()
+    monkeypatch.setattr("pipelines.reports.lookup.PLACES_NAMED", 5)
+    assert page() == named == (list(range(5, 45)), {"pull_status": "FOUND", "next_offset": 45})
+
+
 def test_an_unknown_topic_is_named_with_the_nearest_one(golden_a: Store):
     with pytest.raises(BadInput, match="no topic 'PayTopik' in this store; did you mean PayTopic"):
         pull(golden_a.snapshot(), "PayTopik", 0, 0, 1)

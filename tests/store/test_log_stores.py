@@ -14,7 +14,7 @@ from schemas import CUTS
 @pytest.mark.parametrize(
     ("path", "log_store"),
     [
-        ("file:/s/cuts/_delta_log", "HDFSLogStore"),
+        ("file:/s/cuts/_delta_log", "LocalLogStore"),
         ("hdfs://host/s/cuts/_delta_log", "HDFSLogStore"),
         ("s3a://bucket/s/cuts/_delta_log", "S3SingleDriverLogStore"),
         ("abfss://c@account.dfs.core.windows.net/s", "AzureLogStore"),
