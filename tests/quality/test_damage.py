@@ -109,29 +109,29 @@ def without_checkpoint(damage: Damage) -> Damage:
     return both
 
 
-def first_alone_is_fast(cases: dict[str, tuple[Damage, str]]) -> list[Any]:
-    """Parameters of a test: the first case runs with every change, the others with the slow tests."""
-    slow = [(), *([(pytest.mark.slow,)] * (len(cases) - 1))]
+def mostly_nightly(cases: dict[str, tuple[Damage, str]]) -> list[Any]:
+    """Parameters of a test: the first case runs with every change, the second with the slow tests, the others at night."""
+    marks = [(), (pytest.mark.slow,), *[(pytest.mark.nightly,)] * (len(cases) - 2)]
     return [
         pytest.param(*case, id=name, marks=marks)
-        for (name, case), marks in zip(cases.items(), slow, strict=True)
+        for (name, case), marks in zip(cases.items(), marks, strict=True)
     ]
 
 
 LOST_COMMITS = {
     "the last commit is cut short": (cut_commit("commitlog", -1), "0004.json is cut short"),
-    "the last commit is empty": (empty_commit("commitlog", -1), "0004.json is cut short"),
-    "the last commit is missing": (lose_commit("commitlog", -1), "0004.json is missing"),
-    "an earlier commit is missing": (lose_commit("commitlog", 2), "0002.json is missing"),
-    "an earlier commit is cut short": (cut_commit("commitlog", 2), "0002.json is cut short"),
     "a commit of a long log is cut short": (
         and_checksums_without_files(cut_commit("commitlog", -1)),
         "0004.json is cut short",
     ),
+    "the last commit is empty": (empty_commit("commitlog", -1), "0004.json is cut short"),
+    "the last commit is missing": (lose_commit("commitlog", -1), "0004.json is missing"),
+    "an earlier commit is missing": (lose_commit("commitlog", 2), "0002.json is missing"),
+    "an earlier commit is cut short": (cut_commit("commitlog", 2), "0002.json is cut short"),
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), first_alone_is_fast(LOST_COMMITS))
+@pytest.mark.parametrize(("damage", "said"), mostly_nightly(LOST_COMMITS))
 def test_a_commit_of_the_log_that_is_lost_is_written_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
 ) -> None:
@@ -150,7 +150,9 @@ def test_a_commit_of_the_log_that_is_lost_is_written_again(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "damage", [lose_checkpoint("commitlog"), cut_checkpoint("commitlog")], ids=["lost", "cut"]
+    "damage",
+    [lose_checkpoint("commitlog"), pytest.param(cut_checkpoint("commitlog"), marks=pytest.mark.nightly)],
+    ids=["lost", "cut"],
 )
 def test_a_checkpoint_that_is_lost_is_done_without(
     spark: SparkSession, damaged: Callable[..., Path], damage: Damage
@@ -164,15 +166,15 @@ def test_a_checkpoint_that_is_lost_is_done_without(
 
 DERIVED_DAMAGE = {
     "a queue's data": (lose_data("consume_queue", 0), "consume_queue: the file"),
+    "progress": (lose_table("progress"), "progress: the table's directory is gone"),
     "the index's data": (cut_data("message_index", 0), "bytes and must have"),
     "a queue's commit": (cut_commit("consume_queue", -1), "consume_queue: _delta_log/"),
     "the queues": (lose_table("consume_queue"), "consume_queue: the table's directory is gone"),
-    "progress": (lose_table("progress"), "progress: the table's directory is gone"),
     "data of progress": (lose_data("progress", -1), "progress: the file"),
 }
 
 
-@pytest.mark.parametrize(("damage", "said"), first_alone_is_fast(DERIVED_DAMAGE))
+@pytest.mark.parametrize(("damage", "said"), mostly_nightly(DERIVED_DAMAGE))
 def test_what_is_derived_is_built_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
 ) -> None:

@@ -113,7 +113,9 @@ def test_a_missing_table_is_named_and_nothing_is_written_in_its_place(store: Sto
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("appends", [1, 2, 3])
+@pytest.mark.parametrize(
+    "appends", [2, *(pytest.param(count, marks=pytest.mark.nightly) for count in (1, 3))]
+)
 def test_in_a_copy_made_in_the_order_of_names_new_appends_are_dispatched(
     store: Store, tmp_path: Path, appends: int
 ) -> None:
@@ -340,7 +342,10 @@ def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_aga
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize(
+    "moment",
+    [Moment.DURING, *(pytest.param(m, marks=pytest.mark.nightly) for m in (Moment.BEFORE, Moment.AFTER))],
+)
 def test_whenever_a_rebuild_is_killed_a_group_reads_every_message_once(
     filled: Life, consume: Consume, moment: Moment
 ) -> None:
@@ -369,7 +374,9 @@ def test_deleted_tables_are_filled_again_by_any_dispatch(filled: Life, consume: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("job", [("dispatch", "--rebuild"), ("create_store",)])
+@pytest.mark.parametrize(
+    "job", [("dispatch", "--rebuild"), pytest.param(("create_store",), marks=pytest.mark.nightly)]
+)
 def test_a_table_whose_making_was_killed_is_made(filled: Life, job: tuple[str, ...]) -> None:
     delete(filled.store, CLAIMS)
     log = Path(filled.store.path(CLAIMS), "_delta_log")
