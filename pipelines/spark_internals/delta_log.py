@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.spark_internals.commit_numbers import put_numbers
+from pipelines.spark_internals.commit_numbers import put_numbers, put_state
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
 
@@ -397,6 +397,16 @@ class DeltaSnapshot:
         known = self._known_numbers
         if known is None or not put_numbers(self._table.java, self._snapshot, known):
             self._snapshot.transactions()
+
+    def load_state(self) -> None:
+        """Have Delta know the version's state, which it needs before it replaces rows, where the checksum file has it."""
+        checksum = self._checksum_file
+        if (
+            checksum is not None
+            and checksum.setTransactions().isDefined()
+            and checksum.domainMetadata().isDefined()
+        ):
+            put_state(self._table.java, self._snapshot, checksum)
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:

@@ -167,10 +167,14 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
 
 def expect_head(store: Store, write: Write) -> None:
     """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan."""
-    if write.after is None:
+    if write.after is None and write.replace_where is None:
         return
     table = store.delta(write.table)
     newest = table.newest()
+    if write.replace_where is not None:
+        newest.load_state()
+    if write.after is None:
+        return
     if table.has_lost_commit(newest.version):
         name, lost = write.table.name, commit_file(newest.version + 1)
         what = "the log's last append" if write.table is COMMITLOG else "the table's last commit"

@@ -368,6 +368,44 @@ def _(ground: Ground) -> None:
     assert (inner.transactions().apply("app"), inner._computedStateTriggered()) == (7, True)
 
 
+@check(
+    "commit_numbers.put_state",
+    "`computedState` of Snapshot, a lazy value with a bit of `bitmap$0`; SnapshotState and VersionChecksum",
+)
+def _(ground: Ground) -> None:
+    own = Ground(ground.spark, f"{ground.path}-of-a-state")
+    own.write()
+    snapshot = own.snapshot
+    snapshot.load_state()
+    inner = snapshot._snapshot
+    put = inner.computedState()
+    assert not inner._computedStateTriggered(), "the log was not replayed"
+    replayed = inner.extractComputedState(inner.stateDF())
+    histogram = 12
+    for place in set(range(put.productArity())) - {histogram}:
+        assert put.productElement(place) == replayed.productElement(place), place
+    counts = [list(each.productElement(histogram).get().fileCounts()) for each in (put, replayed)]
+    assert counts[0] == counts[1]
+    # It is what Delta would look for before rows are replaced, and the commit is as usual.
+    ground.spark.range(3).selectExpr("CAST(id AS INT) AS n").write.format("delta").mode("overwrite").option(
+        "overwriteSchema", "true"
+    ).save(own.path)
+    assert own.snapshot.number("app") == 7
+    assert ground.spark.read.format("delta").load(own.path).count() == 3
+
+
+@check("delta_log.DeltaSnapshot.load_state", "commit_numbers.put_state, else Snapshot.computedState")
+def _(ground: Ground) -> None:
+    other = Ground(ground.spark, f"{ground.path}-without-a-checksum-file")
+    other.write()
+    snapshot = other.snapshot
+    with mock.patch("pipelines.spark_internals.commit_numbers._DELTA_READ", "another"):
+        snapshot.load_state()
+    inner = snapshot._snapshot
+    assert not inner._computedStateTriggered()
+    assert (inner.sizeInBytes() > 0, inner._computedStateTriggered()) == (True, True)
+
+
 @check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")
 def _(ground: Ground) -> None:
     path, _ = files.hadoop_path(ground.spark, ground.path)
