@@ -106,6 +106,7 @@ def test_the_demo_is_the_readmes_tour_and_the_readme_goes_on_with_its_store(
     assert len(typed(commitlake, "README.md", done=[*tour, *again])) > 7
 
 
+@pytest.mark.nightly
 def test_a_broker_moves_here_and_back(commitlake: Commitlake, here: Path) -> None:
     broker = here / "demo" / "broker" / "store"
     of_topic = {"topic": "OrderTopic", "body": b"{}"}

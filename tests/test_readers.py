@@ -37,6 +37,7 @@ def test_each_block_of_the_page_on_readers_finds_something(demo: Path) -> None:
         assert len(names.pop("found")) > 0, block
 
 
+@pytest.mark.nightly
 def test_the_notebook_runs(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
     notebook = nbformat.read(PROJECT / "docs" / "tour.ipynb", as_version=4)

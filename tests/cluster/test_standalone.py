@@ -203,6 +203,7 @@ def test_a_cycle_and_a_group_on_two_workers(
     assert noted("handed") == sorted(f"{number}-{row}" for number in range(4) for row in range(0, 500, 2))
 
 
+@pytest.mark.nightly
 def test_an_import_on_two_workers(
     cluster: Cluster, golden_broker: Callable[[str], Path], tmp_path: Path
 ) -> None:

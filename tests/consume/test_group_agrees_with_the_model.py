@@ -175,7 +175,7 @@ def overtaken(meanwhile: Callable[[str], None]) -> Iterator[set[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "steps"),
-    [(1, STEPS // 2), *(pytest.param(seed, STEPS, marks=pytest.mark.nightly) for seed in range(2, 7))],
+    [(1, STEPS // 3), *(pytest.param(seed, STEPS, marks=pytest.mark.nightly) for seed in range(2, 7))],
 )
 def test_random_groups(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int

@@ -245,7 +245,7 @@ def two(life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("orderly", [True, False])
+@pytest.mark.parametrize("orderly", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_a_second_run_leaves_the_queues_that_another_reads_and_reads_the_others(
     two: Two, orderly: bool
 ) -> None:

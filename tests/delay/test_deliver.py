@@ -240,7 +240,7 @@ def times_delivered(store: Life, *keys: str) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("upgraded_by", ["dispatch", "deliver"])
+@pytest.mark.parametrize("upgraded_by", ["dispatch", pytest.param("deliver", marks=pytest.mark.nightly)])
 def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life, upgraded_by: str) -> None:
     store = with_a_clock
     keep_clocks_as_rows(store.store)

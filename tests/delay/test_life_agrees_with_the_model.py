@@ -189,7 +189,7 @@ def answer(key: str) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "steps"),
-    [(1, STEPS // 2), *(pytest.param(seed, STEPS, marks=pytest.mark.nightly) for seed in range(2, 7))],
+    [(1, STEPS // 3), *(pytest.param(seed, STEPS, marks=pytest.mark.nightly) for seed in range(2, 7))],
 )
 def test_random_histories(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, steps: int

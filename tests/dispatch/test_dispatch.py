@@ -141,7 +141,7 @@ def test_a_rebuild_that_others_overtake_loses_nothing(store: Store) -> None:
     assert dispatch(store).counts == {}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_rebuild_that_is_overtaken_while_it_looks_around_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

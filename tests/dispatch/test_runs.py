@@ -66,7 +66,7 @@ def test_merging_keeps_every_row_and_goes_on_after_it(store: Store) -> None:
     assert runs_of(store.snapshot(), MESSAGE_INDEX) == [Run(0, 2, 12), Run(3, 3, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_merge_that_a_dispatch_overtakes_plans_again(store: Store) -> None:
     for _ in range(2):
         append(store, MESSAGE)

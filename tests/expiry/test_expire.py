@@ -349,7 +349,7 @@ def test_a_run_that_is_cut_short_is_finished_by_the_next_one_at_any_hour(
     [
         pytest.param("queue_bounds", Moment.DURING, 0, marks=pytest.mark.nightly),
         ("commitlog", Moment.BEFORE, 1),
-        ("commitlog", Moment.AFTER, 1),
+        pytest.param("commitlog", Moment.AFTER, 1, marks=pytest.mark.nightly),
         pytest.param("consume_queue", Moment.AFTER, 0, marks=pytest.mark.nightly),
     ],
     ids=[

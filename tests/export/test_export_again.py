@@ -155,7 +155,7 @@ def test_an_export_that_lacks_a_segment_is_written_again_also_after_it_was_cut_s
     assert {path: path.read_bytes() for path in (export / "commitlog").iterdir()} == first
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_export_that_was_cut_short_goes_on(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

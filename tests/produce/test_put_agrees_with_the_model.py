@@ -98,7 +98,7 @@ def make_topics(commitlake: Callable[..., JobRun], store: Store) -> None:
     [
         pytest.param(1, 1_200, id="tiny"),
         pytest.param(2, 1_700, id="small", marks=pytest.mark.slow),
-        pytest.param(3, 4_096, id="several records", marks=pytest.mark.slow),
+        pytest.param(3, 4_096, id="several records", marks=pytest.mark.nightly),
     ],
 )
 def test_random_batches_lie_where_the_model_puts_them(

@@ -16,7 +16,7 @@ def content(store: Store, name: str, *arguments: Any) -> tuple[dict[str, Any], d
     return validate(store, *asked, *arguments, exit_status=3)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_messages_that_fail_are_kept_aside_once(a_copy: Store) -> None:
     result, findings = content(a_copy, "columns", "--failed-to", "quarantine")
     assert (result["checked"], result["broken"], result["broken_rows"], result["quarantined"]) == (2, 1, 1, 1)
@@ -44,7 +44,7 @@ def test_messages_that_fail_a_suite_become_dead_letters_once(a_copy: Store) -> N
     assert (again["dead_lettered"], again["already"]) == (0, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_messages_that_fail_a_suite_come_again_to_a_group_once(a_copy: Store) -> None:
     to_retry = ("--failed-to", "retry", "--group", "g", "--full")
 

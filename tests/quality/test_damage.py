@@ -215,7 +215,7 @@ def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
 
 @pytest.mark.parametrize(
     "damage",
-    [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.slow)],
+    [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.nightly)],
     ids=["lost", "cut short"],
 )
 def test_jobs_name_the_file_they_cannot_read_and_write_nothing(

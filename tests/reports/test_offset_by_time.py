@@ -115,7 +115,7 @@ def test_all_of_a_brokers_answers(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.nightly)])
 def test_all_of_a_brokers_answers_from_the_queues_that_dispatch_has_written(
     dispatched_broker: Callable[[str], Store], name: str
 ) -> None:

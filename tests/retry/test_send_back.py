@@ -88,7 +88,11 @@ def test_vectors_22_to_27_a_failed_message_comes_later_or_is_dead(life: Callable
     ("ladder", "waits_ms"),
     [
         ({}, [10_000, 30_000, 240_000, 7_200_000, 60_000]),  # RocketMQ's own levels 3, 4, 8, 18 and 5
-        ({"retryDelayLevel": "1s 2s 30s 40s"}, [30_000, 40_000, 40_000, 40_000, 40_000]),
+        pytest.param(
+            {"retryDelayLevel": "1s 2s 30s 40s"},
+            [30_000, 40_000, 40_000, 40_000, 40_000],
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_retries_wait_by_a_ladder_of_their_own_and_not_by_a_custom_level_table(

@@ -94,7 +94,7 @@ def group(life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyP
     return Group(life(), tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_killed_before_its_failures_are_sent_back_loses_nothing(group: Group) -> None:
     (group.directory / "hold").touch()
     kill_when(group.start(), group.directory / "handed-*", 1, with_jvm=False)
@@ -145,7 +145,7 @@ def test_two_orderly_runs_at_once_hand_each_message_over_once(group: Group) -> N
     assert len(list(group.directory.glob("handed-*"))) == 1 + 2 * MESSAGES // 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
     (group.directory / "hold").touch()
     process = group.start()
@@ -164,7 +164,7 @@ def test_a_slow_run_does_not_overwrite_a_reset(group: Group) -> None:
     assert again["consumed"] + again["failed"] == MESSAGES - 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_client_that_lost_its_queues_moves_none_of_them_back(group: Group) -> None:
     (group.directory / "hold").touch()
     alone = group.start("--clients", "a", "--client-id", "a")

@@ -103,7 +103,7 @@ def test_control_c_in_a_commit_waits_for_it_and_keeps_the_lock(
     put.expect_each_once()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_second_control_c_ends_the_process_and_the_lock_is_the_jvms_to_its_end(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

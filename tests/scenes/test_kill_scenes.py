@@ -47,7 +47,11 @@ def test_ends_killed_at_any_moment_end_each_half_once(life: Callable[..., Life])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "moment", "nth"),
-    [("commitlog", Moment.AFTER, 1), ("commitlog", Moment.BEFORE, 2), ("progress", Moment.BEFORE, 2)],
+    [
+        ("commitlog", Moment.AFTER, 1),
+        pytest.param("commitlog", Moment.BEFORE, 2, marks=pytest.mark.nightly),
+        pytest.param("progress", Moment.BEFORE, 2, marks=pytest.mark.nightly),
+    ],
     ids=["after its put", "before its delivery", "before its delivery is recorded"],
 )
 def test_a_round_that_is_killed_is_run_again(
@@ -74,7 +78,11 @@ def test_a_round_that_is_killed_is_run_again(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("table", "moment", "altered"),
-    [("cut_rows", Moment.BEFORE, 0), ("cuts", Moment.AFTER, 0), ("commitlog", Moment.BEFORE, 1)],
+    [
+        pytest.param("cut_rows", Moment.BEFORE, 0, marks=pytest.mark.nightly),
+        ("cuts", Moment.AFTER, 0),
+        pytest.param("commitlog", Moment.BEFORE, 1, marks=pytest.mark.nightly),
+    ],
     ids=["before rows are set aside", "they are set aside", "the log is open, before they are taken out"],
 )
 def test_a_repair_that_is_killed_is_made_again(

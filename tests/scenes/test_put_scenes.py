@@ -67,7 +67,7 @@ def test_a_put_killed_at_any_moment_goes_on_where_it_stopped(
     assert commitlake(*arguments).result["already"] == 120
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_control_c_ends_a_put_with_one_sentence(new_store: Callable[..., Store], tmp_path: Path) -> None:
     store = new_store(mappedFileSizeCommitLog=str(SEGMENT_BYTES))
     source = write_input(tmp_path, "a", 6, 20)
@@ -131,7 +131,7 @@ def test_the_same_input_put_by_two_at_once_goes_in_once(
     expect_log(store, bodies_of("a", 1, 25))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_put_of_many_appends_ends_beside_small_ones_and_compaction(
     new_store: Callable[..., Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,7 @@ def test_a_deliver_killed_at_any_moment_brings_each_back_once(life: Callable[...
     store.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_delivers_at_once_and_one_with_the_clock_set_back(life: Callable[..., Life]) -> None:
     store = life()
     fill(store)
@@ -84,7 +84,7 @@ def test_two_delivers_at_once_and_one_with_the_clock_set_back(life: Callable[...
     store.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_message_delayed_while_a_deliver_starts_waits(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, {"topic": "T", "unique_key": "due", "delay_level": 1})
@@ -161,7 +161,7 @@ def test_a_redrive_killed_at_any_moment_redrives_each_dead_letter_once(life: Cal
     store.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_check_killed_at_any_moment_ends_each_transaction_once(life: Callable[..., Life]) -> None:
     store = life(transactionCheckMax="2")
     states = ("COMMIT", "ROLLBACK", "UNKNOWN")
@@ -210,7 +210,7 @@ job.{plan} = planned
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_deliver_that_wakes_up_late_adds_nothing_others_have_done(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

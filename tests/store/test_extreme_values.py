@@ -112,7 +112,7 @@ INPUT_ROWS = st.one_of(
 )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_whatever_numbers_are_given_a_quarantine_puts_the_good_rows(life: Callable[..., Life]) -> None:
     one = life()
     puts = 0

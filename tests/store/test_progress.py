@@ -326,7 +326,7 @@ def consume(filled: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Co
     return lambda exit_status=0: filled.job("consume", B, *arguments, exit_status=exit_status)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_after_a_rebuild_that_was_killed_nothing_is_skipped_and_nothing_done_again(
     filled: Life, consume: Consume
 ) -> None:

@@ -64,7 +64,7 @@ def old(store: Store, tmp_path: Path) -> Store:
     return Store(store.spark, str(tmp_path / "old"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_maintain_deletes_it_too(old: Store, commitlake: Callable[..., JobRun]) -> None:
     directory = Path(old.path(PROGRESS))
     before = set(directory.glob("*.parquet"))

@@ -23,8 +23,8 @@ print(*(spark.conf.get("spark.sql." + name) for name in names), "-XX:TieredStopA
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, "FALLBACK true 4 False"),
-        ({"is_small": True}, "NO_CODEGEN false 1 False"),
+        pytest.param({}, "FALLBACK true 4 False", marks=pytest.mark.nightly),
+        pytest.param({"is_small": True}, "NO_CODEGEN false 1 False", marks=pytest.mark.nightly),
         ({"is_small": True, "is_short": True, "runs_users_code": False}, "NO_CODEGEN false 1 True"),
     ],
 )
