@@ -71,7 +71,7 @@ def test_an_offset_that_an_import_has_brought_before_its_messages_stays(
     assert offsets(store)["T", 0] == 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_offset_before_the_first_message_becomes_the_first(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -29,7 +29,7 @@ def pair(life: Callable[..., Life], tmp_path: Path) -> tuple[Life, Life]:
     return master, slave
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_group_that_lags_is_sent_to_the_slave_of_its_config(
     pair: tuple[Life, Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -261,7 +261,7 @@ def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life
     store.expect_promises()
 
 
-@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_deliver_that_was_killed_between_rows_and_progress_delivers_once(
     with_a_clock: Life, monkeypatch: pytest.MonkeyPatch, is_old: bool
 ) -> None:
@@ -337,7 +337,7 @@ def test_each_plan_of_a_run_reads_the_clock(
     assert delivered == [10_000, 10_000, 20_000, 20_000]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_faster_clock_has_stored_is_due_by_that_clock(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, {"topic": "T", "unique_key": "slow", "delay_level": 5})  # a minute

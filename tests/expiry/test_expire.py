@@ -319,7 +319,7 @@ def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Li
     expect_whole(one, FOUR + 3_000)
 
 
-@pytest.mark.parametrize("step", ["take_out", "plan_leave_derived"])
+@pytest.mark.parametrize("step", ["take_out", pytest.param("plan_leave_derived", marks=pytest.mark.nightly)])
 def test_a_run_that_is_cut_short_is_finished_by_the_next_one_at_any_hour(
     life: Callable[..., Life], step: str
 ) -> None:
@@ -433,7 +433,7 @@ def test_an_imported_store_goes_on_with_its_last_segment(
     assert again.result["messages"] == exported["messages"] == kept.count(), again.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_stream_of_the_log_goes_on_when_segments_expire(life: Callable[..., Life], tmp_path: Path) -> None:
     one = old_store(life, *messages(20))
 

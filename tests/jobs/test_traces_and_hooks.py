@@ -132,7 +132,7 @@ def test_consumption_is_traced_and_may_be_limited_by_bytes(
     assert (first["expression_type"], first["expression"], first["client_id"]) == ("TAG", "*", "")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_queues_of_clients_can_be_configured(
     life: Callable[..., Life], listeners: Listeners, tmp_path: Path
 ) -> None:

@@ -298,7 +298,7 @@ def test_messages_whose_file_is_lost_are_cut_out_and_the_rest_is_read(
     assert read_head(Store(spark, str(store)).snapshot()).next_of("orders", 0) == 17
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_append_that_nobody_has_followed_takes_its_offsets_with_it(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -342,7 +342,7 @@ def test_settings_without_an_earlier_version_are_refused_in_words(damaged: Calla
     assert "backup" in said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_was_recorded_in_a_lost_file_is_given_up_alone(
     spark: SparkSession, damaged: Callable[..., Path]
 ) -> None:

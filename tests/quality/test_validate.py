@@ -158,7 +158,7 @@ def test_a_broken_promise_fails_from_the_severity_asked_for(a_copy: Store) -> No
     assert "group g in queue orders:0 goes on at offset 1000; the queue ends at" in kept[0].complaints[0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_start_of_ones_own_and_nothing_since(a_copy: Store) -> None:
     result, findings = validate(a_copy, "--suite", "log", "--since-append-seq", 3)
     of_any_start = {"the last append holds what was planned", "rows are added to the log and never taken out"}

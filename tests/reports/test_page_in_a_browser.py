@@ -99,6 +99,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(browser, file):
     shown.close()
 
 
+@pytest.mark.nightly
 def test_light_and_dark_are_two_pages_to_the_eye(browser, file, tmp_path):
     light, dark = take_pictures(browser, file, tmp_path)
     assert light.stat().st_size < 300_000 > dark.stat().st_size
@@ -123,6 +124,7 @@ def test_light_and_dark_are_two_pages_to_the_eye(browser, file, tmp_path):
     shown.close()
 
 
+@pytest.mark.nightly
 def test_a_live_page_loads_itself_again_and_ends_with_control_c(browser, store):
     command = [
         sys.executable,

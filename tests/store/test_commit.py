@@ -162,7 +162,7 @@ def test_of_writes_side_by_side_one_may_come_second_and_the_others_stay(store: S
     assert sorted(row.epoch for row in store.epochs.collect()) == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
     stale = store.snapshot()
     stale.number(CUTS)

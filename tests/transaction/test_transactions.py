@@ -61,7 +61,9 @@ def times_asked(store: Life, *keys: str) -> list[int]:
     return [sum(row.purpose == "check" for row in store.by_key(key)) for key in keys]
 
 
-@pytest.mark.parametrize("upgraded_by", ["dispatch", "check_transactions"])
+@pytest.mark.parametrize(
+    "upgraded_by", ["dispatch", pytest.param("check_transactions", marks=pytest.mark.nightly)]
+)
 def test_a_clock_that_an_earlier_version_kept_has_no_half_asked_about_twice(
     asked: Life, upgraded_by: str
 ) -> None:
