@@ -74,8 +74,7 @@ prepare-slow: setup-dev airflow package
 	@scripts/test_jars.sh rocketmq tests/export/pom.xml
 
 # Not in .ci/run: longer than a change can wait for.
-test-nightly: setup-dev airflow package
-	@scripts/test_jars.sh hdfs tests/scenes/pom.xml
+test-nightly: prepare-slow
 	$(VENV)/python -m pytest -m nightly -v
 
 test-engine: setup-dev

@@ -84,6 +84,7 @@ def typed(
     return ran
 
 
+@pytest.mark.nightly
 def test_the_demo_is_the_readmes_tour_and_the_readme_goes_on_with_its_store(
     commitlake: Commitlake, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_a_broker_moves_here_and_back(commitlake: Commitlake, here: Path) -> Non
     typed(commitlake, "docs/migration.md")
 
 
+@pytest.mark.nightly
 def test_what_is_done_every_day_and_when_something_happens(
     spark: SparkSession, commitlake: Commitlake, store: Store, here: Path
 ) -> None:

@@ -27,6 +27,7 @@ def demo(golden_a: Store, golden_broker: Callable[[str], Path], tmp_path: Path) 
     return demo
 
 
+@pytest.mark.nightly
 def test_each_block_of_the_page_on_readers_finds_something(demo: Path) -> None:
     text = (PROJECT / "docs" / "readers.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)

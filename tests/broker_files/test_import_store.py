@@ -437,7 +437,7 @@ def test_a_record_whose_end_never_reached_the_disk_is_told(
     assert told.startswith(f"warning: 1 records end in zeros, the first at {records[-1].physical_offset}: ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_names_no_broker_accepts_are_told_and_make_no_topics_or_groups(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ):

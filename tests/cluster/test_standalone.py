@@ -135,6 +135,7 @@ class Even:
 """
 
 
+@pytest.mark.nightly
 def test_a_cycle_and_a_group_on_two_workers(
     cluster: Cluster, new_store: Callable[..., Store], commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("users_engine")
 FILTER = "amount > 500 AND region IN ('cn-hz','us-1') OR vip = TRUE"
 
 
-@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.nightly)])
 def test_the_filtered_group_is_handed_what_it_was(
     golden: Callable[[str], Store],
     commitlake: Callable[..., JobRun],

@@ -169,6 +169,7 @@ def test_a_failure_is_told_in_the_jobs_own_sentence(airflow: Airflow) -> None:
     assert told.returncode == 0, told.stdout + told.stderr
 
 
+@pytest.mark.nightly
 def test_the_job_of_each_dag_runs(
     airflow: Airflow, new_store: Callable[..., Store], commitlake: Callable[..., JobRun], tmp_path: Path
 ) -> None:

@@ -29,7 +29,7 @@ SAME = (
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.nightly)])
 def imported(
     request: Any, spark: SparkSession, imported_broker: Callable[[str], tuple[Path, JobRun]]
 ) -> Store:

@@ -103,7 +103,7 @@ def test_an_export_that_a_broker_went_on_with_is_refused(
     assert "a broker has appended to it" in run.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_half_made_export_goes_on(commitlake: Callable[..., JobRun], store: Store, tmp_path: Path) -> None:
     at, to = ("--store", store.uri), ("--to", tmp_path / "export")
     commitlake(

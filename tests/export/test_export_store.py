@@ -13,7 +13,7 @@ from pipelines.store.store import Store
 from tests.conftest import JobRun, MadeOnce, run_job, write_jsonl
 
 
-@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["a", pytest.param("b", marks=pytest.mark.nightly)])
 def broker_and_export(
     request: pytest.FixtureRequest,
     golden_broker: Callable[[str], Path],

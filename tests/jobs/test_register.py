@@ -32,7 +32,7 @@ def test_a_database_name_is_letters_digits_and_underscores(commitlake, store):
     assert "expected letters, digits and underscores" in run.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_spark_sql_sees_what_was_registered(store, tmp_path: Path):
     """Both run in one directory, where they find the same metastore, with the project's files as in the project."""
     for name in ("jars", "spark-conf", ".venv"):

@@ -97,7 +97,7 @@ def make_topics(commitlake: Callable[..., JobRun], store: Store) -> None:
     ("seed", "segment_bytes"),
     [
         pytest.param(1, 1_200, id="tiny"),
-        pytest.param(2, 1_700, id="small", marks=pytest.mark.slow),
+        pytest.param(2, 1_700, id="small", marks=pytest.mark.nightly),
         pytest.param(3, 4_096, id="several records", marks=pytest.mark.nightly),
     ],
 )

@@ -185,7 +185,7 @@ def test_wrong_arguments_get_one_sentence(sound: Store, arguments: tuple[str, ..
     assert sentence in run.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_brokers_log_keeps_every_promise(
     spark: SparkSession, imported_broker: Callable[[str], tuple[Path, JobRun]], tmp_path: Path
 ) -> None:

@@ -120,7 +120,7 @@ def test_a_run_killed_between_its_append_and_its_offsets_does_not_ask_again_abou
     group.expect_all_settled()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_runs_of_a_group_at_once_send_each_failure_back_once(group: Group) -> None:
     for process in [group.start(), group.start()]:
         status, said = end(process)

@@ -64,6 +64,7 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.nightly
 def test_puts_delivers_and_a_dispatch_side_by_side_one_of_them_killed(
     commitlake: Callable[..., JobRun], spark: pyspark.sql.SparkSession, hdfs: str, tmp_path: Path
 ) -> None:

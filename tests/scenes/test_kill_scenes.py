@@ -75,7 +75,7 @@ def test_a_round_that_is_killed_is_run_again(
     store.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("table", "moment", "altered"),
     [

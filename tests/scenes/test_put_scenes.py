@@ -81,7 +81,7 @@ def test_control_c_ends_a_put_with_one_sentence(new_store: Callable[..., Store],
     assert "Traceback" not in said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_processes_put_at_once_and_both_are_in_the_log(
     new_store: Callable[..., Store], tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def test_a_slave_that_is_killed_at_any_moment_goes_on_without_gap_or_double(
     slave.expect_promises()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "table",
     ["cut_rows", pytest.param("queue_bounds", marks=pytest.mark.nightly)],

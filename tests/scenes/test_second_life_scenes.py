@@ -253,7 +253,7 @@ Snapshot.append = flaky
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_tasks_that_spark_tries_again_write_their_rows_once(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
