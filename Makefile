@@ -70,11 +70,11 @@ test-all: prepare-slow
 
 prepare-slow: setup-dev airflow package
 	@scripts/browser.sh
-	@scripts/test_jars.sh hdfs tests/scenes/pom.xml
 	@scripts/test_jars.sh rocketmq tests/export/pom.xml
 
 # Not in .ci/run: longer than a change can wait for.
 test-nightly: prepare-slow
+	@scripts/test_jars.sh hdfs tests/scenes/pom.xml
 	$(VENV)/python -m pytest -m nightly -v
 
 test-engine: setup-dev

@@ -73,7 +73,7 @@ def readable_messages(messages: DataFrame) -> DataFrame:
     compressed = F.format_string("(compressed, %d bytes)", F.length("body"))
     is_compressed = F.col("sys_flag").bitwiseAND(1) != 0
     return messages.select(
-        *[name for name in ("key",) if name in messages.columns],
+        *(["key"] if "key" in messages.columns else []),
         "topic",
         F.concat_ws(":", "queue_id", "queue_offset").alias("queue:offset"),
         F.col("physical_offset").alias("at byte"),

@@ -14,7 +14,7 @@ from pipelines.log.numbers import whole_number
 from pipelines.log.park import is_parking_topic
 from pipelines.rocketmq.message_ids import message_id, offset_in_id
 from pipelines.spark_internals.delta_log import is_delta_table
-from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.files import existing_path
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import expect_no_secret, literal_path
 from schemas import COMMITLOG
@@ -33,9 +33,7 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
 
     Raises BadInput for a path where nothing is, a column that is not known, or a value of another type.
     """
-    target, files = hadoop_path(spark, expect_no_secret(path))
-    if not files.exists(target):
-        raise BadInput(f"there is nothing at {path}; expected a file or directory of requests")
+    existing_path(spark, expect_no_secret(path), "a file or directory of requests")
     try:
         rows = _rows(spark, path)
     except AnalysisException as failure:

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
-from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.files import existing_path, hadoop_path
 from pipelines.uris import literal_path
 
 
@@ -44,9 +44,7 @@ def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
 
 def _root(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's Path of an input, and its file system. Raises BadInput where there is nothing."""
-    root, system = hadoop_path(spark, path)
-    if not system.exists(root):
-        raise BadInput(f"there is nothing at {path}; expected the input's file or directory")
+    root, system = existing_path(spark, path, "the input's file or directory")
     return system.resolvePath(root), system
 
 

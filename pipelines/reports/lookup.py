@@ -17,7 +17,7 @@ from pipelines.reports.answer import Answer
 from pipelines.reports.queues import behind, expect_topic, read_queue
 from pipelines.rocketmq.hashing import java_hash_of
 from pipelines.rocketmq.message_ids import is_message_id, offset_of_id
-from pipelines.spark_internals.files import hadoop_path
+from pipelines.spark_internals.files import existing_path
 from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import expect_no_secret, literal_path
@@ -73,9 +73,7 @@ def read_keys(spark: SparkSession, path: str) -> DataFrame:
 
     Raises BadInput for a path where nothing is.
     """
-    target, files = hadoop_path(spark, expect_no_secret(path))
-    if not files.exists(target):
-        raise BadInput(f"there is nothing at {path}; expected a file of keys, one a line")
+    existing_path(spark, expect_no_secret(path), "a file of keys, one a line")
     lines = spark.read.text(literal_path(path)).select(F.col("value").alias("key"))
     return lines.where(F.col("key") != "").distinct()
 
@@ -136,7 +134,7 @@ def rows_with_key(at: Snapshot, key: str, topic: str | None) -> DataFrame:
 def rows_with_keys(at: Snapshot, keys: DataFrame, topic: str | None, words: Column) -> DataFrame:
     """`key`, and the row of the view messages, for each pair in which the key is one of the row's words; in no order.
 
-    The index and the log are each read once, whatever the number of keys.
+    However many keys there are, the log is read once, and the index three times at most.
 
     keys   (key), each once
     words  array of strings, of columns of the view messages

@@ -16,9 +16,9 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.spark_internals.commit_numbers import put_numbers, put_state
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
+from pipelines.spark_internals.snapshot_state import put_state
 
 # The parts of a file's statistics that have a value for each column.
 _BOUNDS = ("minValues", "maxValues")
@@ -392,21 +392,16 @@ class DeltaSnapshot:
         found = self._snapshot.metadata().configuration().get(name)
         return str(found.get()) if found.isDefined() else None
 
-    def load_numbers(self) -> None:
-        """Have Delta know the commit numbers, which it needs before a numbered commit; by a query where they are unknown."""
-        known = self._known_numbers
-        if known is None or not put_numbers(self._table.java, self._snapshot, known):
-            self._snapshot.transactions()
-
     def load_state(self) -> None:
-        """Have Delta know the version's state, which it needs before it replaces rows, where the checksum file has it."""
+        """Have Delta know the version's state, which it needs before a commit that is numbered or replaces rows.
+
+        By a query where the checksum file lacks a part of it.
+        """
         checksum = self._checksum_file
-        if (
-            checksum is not None
-            and checksum.setTransactions().isDefined()
-            and checksum.domainMetadata().isDefined()
-        ):
-            put_state(self._table.java, self._snapshot, checksum)
+        parts = [] if checksum is None else [checksum.setTransactions(), checksum.domainMetadata()]
+        is_whole = bool(parts) and all(part.isDefined() for part in parts)
+        if not is_whole or not put_state(self._table.java, self._snapshot, checksum):
+            self._snapshot.transactions()
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:

@@ -14,6 +14,7 @@ from urllib.parse import urlparse
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from pipelines.errors import BadInput
 from pipelines.spark_internals.jvm import java_session, jvm
 
 # A commit, whose end is waited for, takes tens of milliseconds; a try takes a fraction of one.
@@ -24,6 +25,17 @@ def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's Path and the file system it is on."""
     target = jvm(spark).org.apache.hadoop.fs.Path(path)
     return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+
+
+def existing_path(spark: SparkSession, path: str, expected: str) -> tuple[Any, Any]:
+    """Hadoop's Path of a file or directory that is there, and its file system.
+
+    expected  what should be there, for the sentence of BadInput, raised where nothing is
+    """
+    target, files = hadoop_path(spark, path)
+    if not files.exists(target):
+        raise BadInput(f"there is nothing at {path}; expected {expected}")
+    return target, files
 
 
 def default_scheme(spark: SparkSession) -> str:

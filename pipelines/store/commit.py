@@ -22,7 +22,7 @@ from tenacity import (
 
 from pipelines.errors import HeadMoved, StoreError
 from pipelines.spark_internals.conflicts import is_conflict
-from pipelines.spark_internals.delta_log import CommitInfo, commit_file
+from pipelines.spark_internals.delta_log import CommitInfo, DeltaSnapshot, commit_file
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, with_plan
@@ -166,15 +166,20 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
 
 
 def expect_head(store: Store, write: Write) -> None:
-    """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan."""
+    """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan.
+
+    Delta then knows of the version what it needs for the commit.
+    """
     if write.after is None and write.replace_where is None:
         return
+    newest = store.delta(write.table).newest()
+    if write.after is not None:
+        _expect_last(store, write, newest)
+    newest.load_state()
+
+
+def _expect_last(store: Store, write: Write, newest: DeltaSnapshot) -> None:
     table = store.delta(write.table)
-    newest = table.newest()
-    if write.replace_where is not None:
-        newest.load_state()
-    if write.after is None:
-        return
     if table.has_lost_commit(newest.version):
         name, lost = write.table.name, commit_file(newest.version + 1)
         what = "the log's last append" if write.table is COMMITLOG else "the table's last commit"
@@ -188,7 +193,6 @@ def expect_head(store: Store, write: Write) -> None:
         raise HeadMoved(
             f"planned commit {write.number} of {write.table.name}, but its last commit is {found}"
         )
-    newest.load_numbers()
 
 
 def find_commit(store: Store, write: Write, token: str) -> CommitInfo | None:

@@ -81,7 +81,7 @@ class Snapshot:
         A thread does this while the job run goes on to its commit.
         """
         for table in tables:
-            self.store.cache.preload(self._pin(table).load_numbers)
+            self.store.cache.preload(self._pin(table).load_state)
 
     def read(self, table: Table, **where: str) -> DataFrame:
         """The rows of the table in the pinned version; `where` restricts its partition columns.

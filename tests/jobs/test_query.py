@@ -138,7 +138,7 @@ def test_keys_of_a_file_find_what_a_broker_finds_for_each(commitlake, golden_a, 
     assert list(rows_of(run)[0]) == ["key", *golden_a.messages.columns]
 
 
-def test_unique_keys_of_a_file_are_looked_up_in_all_topics(commitlake, golden_a, tmp_path):
+def test_unique_keys_of_a_file_are_looked_up_in_all_topics(commitlake, golden_a, tmp_path, monkeypatch):
     first, last = cases("a", "message")[0], cases("a", "message")[-1]
     keys = [message["properties"]["UNIQ_KEY"] for message in (first, last)]
     (tmp_path / "keys").write_text("\n".join([*keys, keys[0].lower()]))
@@ -147,4 +147,5 @@ def test_unique_keys_of_a_file_are_looked_up_in_all_topics(commitlake, golden_a,
     with_key = [m for m in cases("a", "message") if m["properties"].get("UNIQ_KEY") in keys]
     assert sorted(row["physical_offset"] for row in rows) == sorted(m["commitLogOffset"] for m in with_key)
     assert {row["key"] for row in rows} == set(keys)
+    monkeypatch.setenv("COLUMNS", "240")  # wide enough for a table
     assert ask(commitlake, golden_a, *by_keys, output="table").stderr.split()[:2] == ["key", "topic"]

@@ -27,7 +27,7 @@ def test_statuses_and_next_offsets_of_all_a_brokers_pulls(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param("a", marks=pytest.mark.nightly), "b"])
+@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.nightly)])
 def test_all_a_brokers_pulls_from_the_tables_that_dispatch_has_written(
     dispatched_broker: Callable[[str], Store], name: str
 ) -> None:

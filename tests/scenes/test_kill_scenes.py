@@ -78,11 +78,7 @@ def test_a_round_that_is_killed_is_run_again(
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("table", "moment", "altered"),
-    [
-        pytest.param("cut_rows", Moment.BEFORE, 0, marks=pytest.mark.nightly),
-        ("cuts", Moment.AFTER, 0),
-        pytest.param("commitlog", Moment.BEFORE, 1, marks=pytest.mark.nightly),
-    ],
+    [("cut_rows", Moment.BEFORE, 0), ("cuts", Moment.AFTER, 0), ("commitlog", Moment.BEFORE, 1)],
     ids=["before rows are set aside", "they are set aside", "the log is open, before they are taken out"],
 )
 def test_a_repair_that_is_killed_is_made_again(

@@ -46,9 +46,7 @@ def test_a_slave_that_is_killed_at_any_moment_goes_on_without_gap_or_double(
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "table",
-    ["cut_rows", pytest.param("queue_bounds", marks=pytest.mark.nightly)],
-    ids=["rows are set aside", "the bounds are back"],
+    "table", ["cut_rows", "queue_bounds"], ids=["rows are set aside", "the bounds are back"]
 )
 def test_a_promotion_and_a_cut_that_are_killed_are_made_again(
     life: Callable[..., Life], tmp_path: Path, table: str

@@ -24,6 +24,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines import spark_internals
+from pipelines.errors import BadInput
 from pipelines.spark_internals import (
     arrow,
     catalyst,
@@ -338,46 +339,17 @@ def _(ground: Ground) -> None:
 
 
 @check(
-    "commit_numbers.put_numbers",
-    "`transactions` of Snapshot, a lazy value with a bit of `bitmap$0`",
+    "snapshot_state.put_state",
+    "`computedState` of Snapshot, a lazy value with a bit of `bitmap$0`; SnapshotState and VersionChecksum",
 )
 def _(ground: Ground) -> None:
     own = Ground(ground.spark, f"{ground.path}-numbered")
     own.write()
     snapshot = own.snapshot
-    snapshot.load_numbers()
+    snapshot.load_state()
     inner = snapshot._snapshot
     (number,) = [inner.transactions().apply("app")]
     assert (number, inner.transactions().size()) == (7, 1)
-    assert not inner._computedStateTriggered(), "the log was not replayed"
-    own.write()  # with the same number: it is not written
-    assert own.snapshot.version == snapshot.version
-    # What else the Snapshot finds out when it is asked is not touched.
-    assert (inner.numOfFiles(), inner.allFiles().count(), inner.protocol().minReaderVersion()) == (1, 1, 1)
-    assert inner.computedState().setTransactions().size() == 1
-
-
-@check("delta_log.DeltaSnapshot.load_numbers", "commit_numbers.put_numbers, else Snapshot.transactions")
-def _(ground: Ground) -> None:
-    other = Ground(ground.spark, f"{ground.path}-of-another-version")
-    other.write()
-    snapshot = other.snapshot
-    with mock.patch("pipelines.spark_internals.commit_numbers._DELTA_READ", "another"):
-        snapshot.load_numbers()
-    inner = snapshot._snapshot
-    assert (inner.transactions().apply("app"), inner._computedStateTriggered()) == (7, True)
-
-
-@check(
-    "commit_numbers.put_state",
-    "`computedState` of Snapshot, a lazy value with a bit of `bitmap$0`; SnapshotState and VersionChecksum",
-)
-def _(ground: Ground) -> None:
-    own = Ground(ground.spark, f"{ground.path}-of-a-state")
-    own.write()
-    snapshot = own.snapshot
-    snapshot.load_state()
-    inner = snapshot._snapshot
     put = inner.computedState()
     assert not inner._computedStateTriggered(), "the log was not replayed"
     replayed = inner.extractComputedState(inner.stateDF())
@@ -386,24 +358,28 @@ def _(ground: Ground) -> None:
         assert put.productElement(place) == replayed.productElement(place), place
     counts = [list(each.productElement(histogram).get().fileCounts()) for each in (put, replayed)]
     assert counts[0] == counts[1]
-    # It is what Delta would look for before rows are replaced, and the commit is as usual.
-    ground.spark.range(3).selectExpr("CAST(id AS INT) AS n").write.format("delta").mode("overwrite").option(
-        "overwriteSchema", "true"
-    ).save(own.path)
+    own.write()  # with the same number: it is not written
+    assert own.snapshot.version == snapshot.version
+    # What else the Snapshot finds out when it is asked is not touched.
+    assert (inner.numOfFiles(), inner.allFiles().count(), inner.protocol().minReaderVersion()) == (1, 1, 1)
+    assert inner.computedState().setTransactions().size() == 1
+    # Rows are replaced as usual.
+    rows = ground.spark.range(3).selectExpr("CAST(id AS INT) AS n").write.format("delta")
+    rows.mode("overwrite").option("overwriteSchema", "true").save(own.path)
     assert own.snapshot.number("app") == 7
     assert ground.spark.read.format("delta").load(own.path).count() == 3
 
 
-@check("delta_log.DeltaSnapshot.load_state", "commit_numbers.put_state, else Snapshot.computedState")
+@check("delta_log.DeltaSnapshot.load_state", "snapshot_state.put_state, else Snapshot.transactions")
 def _(ground: Ground) -> None:
-    other = Ground(ground.spark, f"{ground.path}-without-a-checksum-file")
+    other = Ground(ground.spark, f"{ground.path}-of-another-version")
     other.write()
     snapshot = other.snapshot
-    with mock.patch("pipelines.spark_internals.commit_numbers._DELTA_READ", "another"):
+    with mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"):
         snapshot.load_state()
     inner = snapshot._snapshot
-    assert not inner._computedStateTriggered()
-    assert (inner.sizeInBytes() > 0, inner._computedStateTriggered()) == (True, True)
+    assert (inner.transactions().apply("app"), inner._computedStateTriggered()) == (7, True)
+    assert inner.sizeInBytes() > 0
 
 
 @check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")
@@ -454,6 +430,14 @@ def _(ground: Ground) -> None:
 def _(ground: Ground) -> None:
     Path(f"{ground.path}-bytes").write_bytes(bytes(range(256)))
     assert files.read_bytes(ground.spark, f"{ground.path}-bytes") == bytes(range(256))
+
+
+@check("files.existing_path", "Hadoop's FileSystem.exists")
+def _(ground: Ground) -> None:
+    path, _ = files.existing_path(ground.spark, ground.path, "a table")
+    assert str(path.toString()) == ground.path
+    with pytest.raises(BadInput, match=f"nothing at {ground.path}-none; expected a table"):
+        files.existing_path(ground.spark, f"{ground.path}-none", "a table")
 
 
 @check("files.copy_file", "Hadoop's FileUtil.copy")

@@ -1,0 +1,48 @@
+"""The state of a table's version put where Delta keeps what it has found, so that Delta finds it there.
+
+Read from Delta 4.4.0: a numbered commit needs all commit numbers of the Snapshot, one that replaces rows its domain
+metadata. Both are in its lazy value `computedState`, for which Delta replays the table's log: two Spark jobs, a quarter of a
+second or more for a table of ten rows, once a version.
+"""
+
+from typing import Any
+
+# The version of which Snapshot's fields are known, and the bit that says that `computedState` was found.
+_DELTA_READ, _IS_FOUND = "4.4.0", 1 << 20
+
+
+def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
+    """Whether Delta's Snapshot has its state now; False, with nothing done, for another version of Delta.
+
+    checksum  the VersionChecksum of the snapshot's version, with commit numbers and domain metadata
+
+    Where another thread has Delta find another lazy value meanwhile, its bit may be lost: then Delta finds that value again.
+    Delta compares state and checksum when it writes a checkpoint: of the version just committed, whose state nobody has put.
+    """
+    if java.io.delta.package.VERSION() != _DELTA_READ:
+        return False
+    value, bits = (_field(snapshot, name) for name in ("computedState", "bitmap$0"))
+    found = bits.getInt(snapshot)
+    if not found & _IS_FOUND:
+        value.set(snapshot, _state(java, snapshot, checksum))
+        bits.setInt(snapshot, found | _IS_FOUND)
+    return True
+
+
+def _state(java: Any, snapshot: Any, checksum: Any) -> Any:
+    numbers = checksum.setTransactions().get()
+    # Tombstones are not counted there; Delta asks for their number only to split a checkpoint.
+    files, removed = checksum.numFiles(), 0
+    return java.org.apache.spark.sql.delta.SnapshotState(
+        checksum.tableSizeBytes(), numbers.size(), files, removed,
+        checksum.numDeletedRecordsOpt(), checksum.numDeletionVectorsOpt(),
+        checksum.numMetadata(), checksum.numProtocol(), numbers,
+        checksum.domainMetadata().get(), snapshot.metadata(), snapshot.protocol(),
+        checksum.fileSizeHistogram(), checksum.deletedRecordCountsHistogramOpt(),
+    )  # fmt: skip
+
+
+def _field(snapshot: Any, name: str) -> Any:
+    field = snapshot.getClass().getDeclaredField(name)
+    field.setAccessible(True)
+    return field
