@@ -14,7 +14,7 @@ from pipelines.expiry.retention import is_delete_hour
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.store.replicas import plan_forget, read_slaves
 from pipelines.store.role import expect_master
-from pipelines.store.upkeep import pack, vacuum
+from pipelines.store.upkeep import checkpoint, pack, vacuum
 from schemas import DERIVED, TABLES, Table
 
 # A --now further ahead of the machine's clock is taken for a typing error: by it the whole log but its last segment is old.
@@ -42,7 +42,7 @@ def maintain(
         typer.Option(metavar="ID", help="Wait no more for this slave, which is gone for good."),
     ] = None,
 ) -> dict[str, Any]:
-    """Have old segments expire, compact small files, and vacuum."""
+    """Have old segments expire, compact small files, vacuum, and write checkpoints."""
     store = run.store
     if not force:
         expect_clock_believable(run)
@@ -58,6 +58,8 @@ def maintain(
                 _compact_derived(run, table, dry_run) if table in DERIVED else pack(store, table, dry_run)
             )
             freed += vacuum(store, table, dry_run, run.now_ms)
+            if not dry_run:
+                checkpoint(store, table)
             advance(1)
     run.wrote = run.wrote or (compacted + freed > 0 and not dry_run)
     return {

@@ -17,7 +17,9 @@ from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import head_as_found
+from pipelines.store.plan import Plan
 from pipelines.store.role import is_slave, master_of, settings_now
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from schemas import COMMITLOG
@@ -84,10 +86,7 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
     """Take over all that the master has as of its snapshot; the counts of replicate."""
     slave = run.store
     truncated_from = _cut_to_master(run, master)
-    run.commit(lambda at: plan_metadata(at, master))
-    run.commit(lambda at: plan_start(at, master, from_last_file))
-    # Before the first row: a run that is killed while it copies has only rows of epochs that it knows.
-    run.commit(lambda at: plan_epochs(at, master))
+    run.commit(lambda at: _plan_before_rows(at, master, from_last_file))
     start = head_as_found(slave.snapshot()).next_offset
     with (
         run.progress("copying", max(0, master.end - start), "bytes") as advance,
@@ -121,6 +120,16 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
         "max_offset": result["reached"],
         "truncated_from": truncated_from,
     }
+
+
+def _plan_before_rows(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
+    """The plan of what a slave has before its first row, or before the next ones; empty where it has it.
+
+    The epochs too: a run that is killed while it copies has only rows of epochs that it knows.
+    """
+    parts = plan_metadata(at, master), plan_start(at, master, from_last_file), plan_epochs(at, master)
+    writes = tuple(write for part in parts for write in part.writes)
+    return Plan(writes, side_by_side=len(writes), follows_master=master.uri)
 
 
 def _cut_to_master(run: Work, master: Master) -> int | None:

@@ -161,6 +161,13 @@ def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
 
     Few files are read: it lies not farther off than the longest record and the rest of a segment, else it is searched for.
     """
+    known: dict[tuple[int, int], Row | None] = at.cached("last rows", (COMMITLOG,), dict)
+    if (after, before) not in known:
+        known[after, before] = _last_row(at, before, after)
+    return known[after, before]
+
+
+def _last_row(at: Snapshot, before: int, after: int) -> Row | None:
     settings = settings_now(at)
     for least in (before - settings.max_record_bytes, before - 2 * settings.segment_bytes, after):
         found = _one_row(at, F.max_by, max(after, least), before)

@@ -8,6 +8,7 @@ cannot read it, so this module does, through the JVM; nothing else in the projec
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
-from pipelines.spark_internals.snapshot_state import put_state
+from pipelines.spark_internals.snapshot_state import put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
 _BOUNDS = ("minValues", "maxValues")
@@ -402,6 +403,23 @@ class DeltaSnapshot:
         is_whole = bool(parts) and all(part.isDefined() for part in parts)
         if not is_whole or not put_state(self._table.java, self._snapshot, checksum):
             self._snapshot.transactions()
+
+    @contextmanager
+    def with_files(self, spark: SparkSession) -> Iterator[bool]:
+        """A context in which Delta need not replay its log for this version's files, where listed_files() knows them.
+
+        A commit that replaces rows needs them. Whether Delta has them.
+        """
+        if not self.listed_files():
+            yield False
+            return
+        files = self._checksum_file.allFiles().get()
+        with put_files(spark, self._table.java, self._snapshot, files) as are_put:
+            yield are_put
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of this version, so that the commits before it need not be read for the next ones."""
+        self._table.delta_log.checkpoint(self._snapshot, self._table.java.scala.Option.empty())
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:

@@ -2,13 +2,20 @@
 
 Read from Delta 4.4.0: a numbered commit needs all commit numbers of the Snapshot, one that replaces rows its domain
 metadata. Both are in its lazy value `computedState`, for which Delta replays the table's log: two Spark jobs, a quarter of a
-second or more for a table of ten rows, once a version.
+second or more for a table of ten rows, once a version. One that replaces rows also needs the version's files, from its lazy
+value `cachedState`: a replay again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-# The version of which Snapshot's fields are known, and the bit that says that `computedState` was found.
-_DELTA_READ, _IS_FOUND = "4.4.0", 1 << 20
+from pyspark.sql import SparkSession
+
+from pipelines.spark_internals.jvm import java_session
+
+# The version of which Snapshot's fields are known, and the bits that say that a lazy value was found.
+_DELTA_READ, _STATE_FOUND, _FILES_FOUND = "4.4.0", 1 << 20, 1 << 4
 
 
 def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
@@ -23,10 +30,37 @@ def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
         return False
     value, bits = (_field(snapshot, name) for name in ("computedState", "bitmap$0"))
     found = bits.getInt(snapshot)
-    if not found & _IS_FOUND:
+    if not found & _STATE_FOUND:
         value.set(snapshot, _state(java, snapshot, checksum))
-        bits.setInt(snapshot, found | _IS_FOUND)
+        bits.setInt(snapshot, found | _STATE_FOUND)
     return True
+
+
+@contextmanager
+def put_files(spark: SparkSession, java: Any, snapshot: Any, files: Any) -> Iterator[bool]:
+    """A context in which Delta's Snapshot has the version's files and need not replay the log for them; whether it has.
+
+    files  the Seq of AddFile of the snapshot's version
+
+    Only in the context: the tombstones, which a VACUUM needs, are not among them.
+    """
+    field, bits = (_field(snapshot, name) for name in ("cachedState", "bitmap$0"))
+    if java.io.delta.package.VERSION() != _DELTA_READ or bits.getInt(snapshot) & _FILES_FOUND:
+        yield False
+        return
+    actions = java.java.util.ArrayList()
+    for index in range(files.size()):
+        actions.add(files.apply(index).wrap())
+    implicits = getattr(getattr(java.org.apache.spark.sql.delta.implicits, "package$"), "MODULE$")
+    rows = java_session(spark).createDataset(actions, implicits.singleActionEncoder())
+    field.set(snapshot, snapshot.cacheDS(rows, f"Files of version {snapshot.version()}"))
+    bits.setInt(snapshot, bits.getInt(snapshot) | _FILES_FOUND)
+    try:
+        yield True
+    finally:
+        # Another thread that sets another bit meanwhile may have put this one back.
+        while (found := bits.getInt(snapshot)) & _FILES_FOUND:
+            bits.setInt(snapshot, found & ~_FILES_FOUND)
 
 
 def _state(java: Any, snapshot: Any, checksum: Any) -> Any:

@@ -8,6 +8,7 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -150,7 +151,8 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         # A table of an older version gets the columns that were added since.
         writer = writer.option("mergeSchema", "true")
     try:
-        writer.save(store.path(write.table))
+        with _files_known(store, write):
+            writer.save(store.path(write.table))
     except Exception as failure:
         # The JVM may have committed before the failure reached us: the table decides, not the exception.
         ours = find_commit(store, write, token)
@@ -176,6 +178,13 @@ def expect_head(store: Store, write: Write) -> None:
     if write.after is not None:
         _expect_last(store, write, newest)
     newest.load_state()
+
+
+def _files_known(store: Store, write: Write) -> AbstractContextManager[object]:
+    """A context in which Delta knows which files a write that replaces rows may remove."""
+    if write.replace_where is None:
+        return nullcontext()
+    return store.delta(write.table).newest().with_files(store.spark)
 
 
 def _expect_last(store: Store, write: Write, newest: DeltaSnapshot) -> None:

@@ -15,6 +15,9 @@ from schemas import Table
 SMALL_FILE_BYTES = 64 * 1024**2
 PACKED_FILE_BYTES = 256 * 1024**2
 
+# A table with fewer commits after its last checkpoint gets none: a listing and as many small reads open it.
+COMMITS_READ = 10
+
 # Delta's own default: a reader of a version of the last seven days finds its files.
 KEPT_HOURS = 168
 
@@ -50,6 +53,15 @@ def pack(store: Store, table: Table, dry_run: bool = False) -> int:
 
 def _optimize(session: SparkSession, path: str) -> Row | None:
     return session.sql(f"OPTIMIZE {delta_table(path)}").select("metrics.numFilesRemoved").first()
+
+
+def checkpoint(store: Store, table: Table) -> bool:
+    """Whether a checkpoint was written: the next session that opens the table then reads it in place of the commits."""
+    newest = store.delta(table).update()
+    if newest.version - max(newest.checkpoint()[0], 0) < COMMITS_READ:
+        return False
+    under_lock(store.spark, store.uri, newest.write_checkpoint)
+    return True
 
 
 def vacuum(store: Store, table: Table, dry_run: bool, now_ms: int) -> int:

@@ -5,11 +5,13 @@ What fails here makes many other tests fail, so a failure is a sentence: what br
 
 import importlib
 import inspect
+import json
 import pkgutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaClass
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines import spark_internals
@@ -73,6 +75,10 @@ class Ground:
         rows = self.spark.range(2).coalesce(1).write.format("delta").mode("append")
         numbered = rows.option("txnAppId", "app").option("txnVersion", 7).option("userMetadata", "a token")
         numbered.save(self.path)
+
+    def replace(self) -> None:
+        rows = self.spark.range(2).coalesce(1).write.format("delta").mode("overwrite")
+        rows.option("replaceWhere", "id >= 0").save(self.path)
 
     def value(self, column: Column) -> Any:
         return self.spark.range(1).select(column.alias("value")).collect()[0]["value"]
@@ -380,6 +386,65 @@ def _(ground: Ground) -> None:
     inner = snapshot._snapshot
     assert (inner.transactions().apply("app"), inner._computedStateTriggered()) == (7, True)
     assert inner.sizeInBytes() > 0
+
+
+@check(
+    "snapshot_state.put_files",
+    "`cachedState` of Snapshot, a lazy value with a bit of `bitmap$0`; cacheDS, implicits.singleActionEncoder",
+)
+def _(ground: Ground) -> None:
+    actions, tombstones = [], []
+    for name in ("put", "replayed"):
+        own = Ground(ground.spark, f"{ground.path}-of-files-{name}")
+        for _ in range(3):  # each replaces the file of the one before
+            own.replace()
+        snapshot = own.snapshot
+        snapshot.load_state()
+        inner = snapshot._snapshot
+        with snapshot.with_files(ground.spark) if name == "put" else nullcontext() as are_put:
+            assert bool(are_put) == (name == "put")
+            listed = DataFrame(inner.allFiles().toDF(), ground.spark).collect()
+            assert [row.path for row in listed] == [file.name for file in snapshot.listed_files() or ()]
+            own.replace()
+        # After it, Delta replays the log: the files removed before are there for a VACUUM.
+        assert inner.tombstones().count() == 2
+        assert ground.spark.read.format("delta").load(own.path).count() == 2
+        last = Path(own.path, "_delta_log", delta_log.commit_file(snapshot.version + 1))
+        made = [json.loads(line) for line in last.read_text().splitlines()]
+        actions.append([sorted(action) for action in made])
+        (removed,) = [action["remove"] for action in made if "remove" in action]
+        assert [row.path for row in listed] == [removed["path"]]
+        tombstones.append(sorted(removed))
+    assert actions[0] == actions[1]
+    assert tombstones[0] == tombstones[1]
+
+
+@check("delta_log.DeltaSnapshot.with_files", "snapshot_state.put_files, else Snapshot.cachedState")
+def _(ground: Ground) -> None:
+    own = Ground(ground.spark, f"{ground.path}-of-files-of-another-version")
+    own.replace()
+    with (
+        mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"),
+        own.snapshot.with_files(ground.spark) as are_put,
+    ):
+        assert not are_put
+        own.replace()
+    snapshot = own.snapshot
+    with suppress(ValueError), snapshot.with_files(ground.spark) as are_put:
+        assert are_put
+        raise ValueError("the write failed")
+    assert snapshot._snapshot.tombstones().count() == 1
+
+
+@check("delta_log.DeltaSnapshot.write_checkpoint", "DeltaLog.checkpoint")
+def _(ground: Ground) -> None:
+    own = Ground(ground.spark, f"{ground.path}-of-a-checkpoint")
+    own.write()
+    own.snapshot.write_checkpoint()
+    table = own.table
+    table.java.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    again = own.snapshot
+    assert (again.checkpoint()[0], again.number("app")) == (0, 7)
 
 
 @check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")

@@ -12,7 +12,7 @@ from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
 from pipelines.store.store import Store
-from pipelines.store.upkeep import KEPT_HOURS, vacuum
+from pipelines.store.upkeep import COMMITS_READ, KEPT_HOURS, checkpoint, vacuum
 from schemas import PROGRESS
 from tests.conftest import JobRun
 from tests.dispatch.log_rows import append
@@ -99,3 +99,20 @@ def test_what_nobody_needs_is_deleted_and_the_rest_stays(old: Store) -> None:
 def test_a_table_of_this_week_is_not_looked_through(old: Store) -> None:
     written_ms = int(time.time() * 1_000) - 10 * DAY * 1_000
     assert vacuum(old, PROGRESS, dry_run=True, now_ms=written_ms + (KEPT_HOURS - 1) * 3_600_000) == 0
+
+
+def test_a_table_with_many_commits_after_its_checkpoint_gets_one(store: Store) -> None:
+    table = store.delta(PROGRESS)
+    while table.update().version < COMMITS_READ:
+        assert not checkpoint(store, PROGRESS)
+        commit(store, lambda at: Plan((progress_write(at, {"deliver": at.version(PROGRESS)}),)))
+    assert checkpoint(store, PROGRESS)
+    newest = table.update()
+    assert newest.checkpoint()[0] == newest.version == COMMITS_READ
+    assert not checkpoint(store, PROGRESS)
+    # A session that opens the table reads the checkpoint, and commits follow it.
+    table.java.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    again = Store(store.spark, store.uri)
+    assert [row.append_seq for row in again.progress.collect()] == [COMMITS_READ - 1]
+    commit(again, lambda at: Plan((progress_write(at, {"deliver": 77}),)))
+    assert [row.append_seq for row in again.progress.collect()] == [77]
