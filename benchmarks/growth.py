@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ AXES: Mapping[str, tuple[int, int, int]] = {
     "topics": (20, 200, 2_000),
     "appends": (8, 80, 800),
     "segments": (1, 8, 64),
-    "groups": (1, 10, 100),
+    "groups": (1, 15, 225),
 }
 
 
@@ -65,7 +65,7 @@ def main() -> None:
                 size = replace(Size(), **{axis: number})
                 store = build(spark, Path(work, f"{axis}-{number}"), size)
                 found.append(measure(store, size, asked.rounds))
-            show(axis, found)
+            show(axis, AXES[axis], found)
 
 
 def build(spark: Any, path: Path, size: Size) -> Any:
@@ -171,9 +171,8 @@ def files_of(store: Path) -> dict[str, float]:
     }
 
 
-def show(axis: str, found: list[dict[str, float]]) -> None:
+def show(axis: str, sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> None:
     """Print a line a figure: its value at each size, and the exponent."""
-    sizes = AXES[axis]
     print(f"\n{axis:<24}" + "".join(f"{size:>12,}" for size in sizes) + "    exponent")
     for name in found[0]:
         values = [each[name] for each in found]
