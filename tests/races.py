@@ -17,10 +17,11 @@ def meet_before_saving(monkeypatch: pytest.MonkeyPatch, writers: int, table: str
     expect_head = module.expect_head
     expected = iter(range(writers))
 
-    def checked(store: Any, write: Any) -> None:
-        expect_head(store, write)
+    def checked(store: Any, write: Any) -> Any:
+        newest = expect_head(store, write)
         if table in ("", write.table.name) and next(expected, None) is not None:
             barrier.wait(SECONDS)
+        return newest
 
     monkeypatch.setattr(module, "expect_head", checked)
 
@@ -29,10 +30,11 @@ def killed_before_writing(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     """Whoever comes to write this table ends there, until the patch is undone."""
     expect_head = module.expect_head
 
-    def checked(store: Any, write: Any) -> None:
-        expect_head(store, write)
+    def checked(store: Any, write: Any) -> Any:
+        newest = expect_head(store, write)
         if write.table.name == table:
             raise RuntimeError("killed")
+        return newest
 
     monkeypatch.setattr(module, "expect_head", checked)
 

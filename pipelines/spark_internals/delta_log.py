@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
-from pipelines.spark_internals.snapshot_state import put_files, put_state
+from pipelines.spark_internals.snapshot_state import forget_state, put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
 _BOUNDS = ("minValues", "maxValues")
@@ -408,18 +408,26 @@ class DeltaSnapshot:
     def with_files(self, spark: SparkSession) -> Iterator[bool]:
         """A context in which Delta need not replay its log for this version's files, where listed_files() knows them.
 
-        A commit that replaces rows needs them. Whether Delta has them.
+        A commit that replaces rows needs them, after load_state(). Whether Delta has them.
         """
-        if not self.listed_files():
+        checksum, listed = self._checksum_file, self.listed_files()
+        if not listed or (len(listed), sum(file.size for file in listed)) != (
+            checksum.numFiles(),
+            checksum.tableSizeBytes(),
+        ):
             yield False
             return
-        files = self._checksum_file.allFiles().get()
-        with put_files(spark, self._table.java, self._snapshot, files) as are_put:
+        with put_files(spark, self._table.java, self._snapshot, checksum) as are_put:
             yield are_put
 
     def write_checkpoint(self) -> None:
-        """Write a checkpoint of this version, so that the commits before it need not be read for the next ones."""
-        self._table.delta_log.checkpoint(self._snapshot, self._table.java.scala.Option.empty())
+        """Write a checkpoint of this version: what opens the table reads it in place of the commits.
+
+        Of Delta's own checkpoints it is unlike in that no old commit is removed: other sessions may still need them. Raises
+        Delta's error where the log does not add up to the version's checksum file.
+        """
+        forget_state(self._table.java, self._snapshot)
+        self._table.delta_log.writeCheckpointFiles(self._snapshot, self._table.java.scala.Option.empty())
 
     @cached_property
     def _known_numbers(self) -> dict[str, int] | None:

@@ -24,9 +24,9 @@ def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
     checksum  the VersionChecksum of the snapshot's version, with commit numbers and domain metadata
 
     Where another thread has Delta find another lazy value meanwhile, its bit may be lost: then Delta finds that value again.
-    Delta compares state and checksum when it writes a checkpoint: of the version just committed, whose state nobody has put.
+    Delta compares state and checksum before it writes a checkpoint, so a snapshot that gets one must forget the state first.
     """
-    if java.io.delta.package.VERSION() != _DELTA_READ:
+    if not _is_known(java):
         return False
     value, bits = (_field(snapshot, name) for name in ("computedState", "bitmap$0"))
     found = bits.getInt(snapshot)
@@ -37,30 +37,50 @@ def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
 
 
 @contextmanager
-def put_files(spark: SparkSession, java: Any, snapshot: Any, files: Any) -> Iterator[bool]:
+def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> Iterator[bool]:
     """A context in which Delta's Snapshot has the version's files and need not replay the log for them; whether it has.
 
-    files  the Seq of AddFile of the snapshot's version
+    checksum  as for put_state, which comes first, and with the files
 
-    Only in the context: the tombstones, which a VACUUM needs, are not among them.
+    Only in the context: the tombstones, which a VACUUM needs, are not among the actions put.
     """
-    field, bits = (_field(snapshot, name) for name in ("cachedState", "bitmap$0"))
-    if java.io.delta.package.VERSION() != _DELTA_READ or bits.getInt(snapshot) & _FILES_FOUND:
+    if not _is_known(java) or _found(snapshot) & (_FILES_FOUND | _STATE_FOUND) != _STATE_FOUND:
         yield False
         return
     actions = java.java.util.ArrayList()
-    for index in range(files.size()):
-        actions.add(files.apply(index).wrap())
+    for each in (snapshot.protocol(), snapshot.metadata()):
+        actions.add(each.wrap())
+    for some in (checksum.setTransactions(), checksum.domainMetadata(), checksum.allFiles()):
+        for index in range(some.get().size()):
+            actions.add(some.get().apply(index).wrap())
     implicits = getattr(getattr(java.org.apache.spark.sql.delta.implicits, "package$"), "MODULE$")
     rows = java_session(spark).createDataset(actions, implicits.singleActionEncoder())
-    field.set(snapshot, snapshot.cacheDS(rows, f"Files of version {snapshot.version()}"))
-    bits.setInt(snapshot, bits.getInt(snapshot) | _FILES_FOUND)
     try:
+        _field(snapshot, "cachedState").set(snapshot, snapshot.cacheDS(rows, f"version {snapshot.version()}"))
+        _field(snapshot, "bitmap$0").setInt(snapshot, _found(snapshot) | _FILES_FOUND)
         yield True
     finally:
-        # Another thread that sets another bit meanwhile may have put this one back.
-        while (found := bits.getInt(snapshot)) & _FILES_FOUND:
-            bits.setInt(snapshot, found & ~_FILES_FOUND)
+        _forget(snapshot, _FILES_FOUND)
+
+
+def forget_state(java: Any, snapshot: Any) -> None:
+    """Have Delta replay the log for the Snapshot's state when it next needs it, whatever was put."""
+    if _is_known(java):
+        _forget(snapshot, _STATE_FOUND | _FILES_FOUND)
+
+
+def _is_known(java: Any) -> bool:
+    return bool(java.io.delta.package.VERSION() == _DELTA_READ)
+
+
+def _found(snapshot: Any) -> int:
+    return int(_field(snapshot, "bitmap$0").getInt(snapshot))
+
+
+def _forget(snapshot: Any, bits: int) -> None:
+    # Another thread that sets another bit meanwhile may put these back.
+    while (found := _found(snapshot)) & bits:
+        _field(snapshot, "bitmap$0").setInt(snapshot, found & ~bits)
 
 
 def _state(java: Any, snapshot: Any, checksum: Any) -> Any:

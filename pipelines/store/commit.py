@@ -135,7 +135,7 @@ def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
 
 
 def _write_once(store: Store, write: Write) -> CommitInfo:
-    expect_head(store, write)
+    newest = expect_head(store, write)
     token = with_plan(str(uuid.uuid4()), write.planned)
     writer = (
         write.rows.select(*write.table.names)
@@ -151,7 +151,7 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
         # A table of an older version gets the columns that were added since.
         writer = writer.option("mergeSchema", "true")
     try:
-        with _files_known(store, write):
+        with _files_known(store, write, newest):
             writer.save(store.path(write.table))
     except Exception as failure:
         # The JVM may have committed before the failure reached us: the table decides, not the exception.
@@ -167,24 +167,22 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     return ours
 
 
-def expect_head(store: Store, write: Write) -> None:
-    """Checked right before rows are written. Raises HeadMoved where another writer has come since the plan.
+def expect_head(store: Store, write: Write) -> DeltaSnapshot:
+    """Checked right before rows are written; the table's newest version. Raises HeadMoved where another writer has come.
 
-    Delta then knows of the version what it needs for the commit.
+    Delta then knows of the version what it needs for a commit that is numbered or replaces rows.
     """
-    if write.after is None and write.replace_where is None:
-        return
     newest = store.delta(write.table).newest()
     if write.after is not None:
         _expect_last(store, write, newest)
-    newest.load_state()
+    if write.after is not None or write.replace_where is not None:
+        newest.load_state()
+    return newest
 
 
-def _files_known(store: Store, write: Write) -> AbstractContextManager[object]:
+def _files_known(store: Store, write: Write, newest: DeltaSnapshot) -> AbstractContextManager[object]:
     """A context in which Delta knows which files a write that replaces rows may remove."""
-    if write.replace_where is None:
-        return nullcontext()
-    return store.delta(write.table).newest().with_files(store.spark)
+    return nullcontext() if write.replace_where is None else newest.with_files(store.spark)
 
 
 def _expect_last(store: Store, write: Write, newest: DeltaSnapshot) -> None:

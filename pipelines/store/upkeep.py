@@ -57,10 +57,14 @@ def _optimize(session: SparkSession, path: str) -> Row | None:
 
 def checkpoint(store: Store, table: Table) -> bool:
     """Whether a checkpoint was written: the next session that opens the table then reads it in place of the commits."""
+    return under_lock(store.spark, store.uri, lambda: _checkpoint(store, table))
+
+
+def _checkpoint(store: Store, table: Table) -> bool:
     newest = store.delta(table).update()
     if newest.version - max(newest.checkpoint()[0], 0) < COMMITS_READ:
         return False
-    under_lock(store.spark, store.uri, newest.write_checkpoint)
+    newest.write_checkpoint()
     return True
 
 

@@ -21,7 +21,7 @@ import pathlib, threading, time
 import pipelines.store.commit as module
 expect_head = module.expect_head
 def slow(store, write):
-    expect_head(store, write)
+    newest = expect_head(store, write)
     if write.table.name == "commitlog":
         held = threading.Event()
         def hold():
@@ -33,6 +33,7 @@ def slow(store, write):
         threading.Thread(target=hold, daemon=True).start()
         held.wait()
         pathlib.Path({flag!r}).touch()
+    return newest
 module.expect_head = slow
 """
 

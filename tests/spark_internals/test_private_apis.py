@@ -399,6 +399,8 @@ def _(ground: Ground) -> None:
         for _ in range(3):  # each replaces the file of the one before
             own.replace()
         snapshot = own.snapshot
+        with snapshot.with_files(ground.spark) as are_put:
+            assert not are_put, "its state is not known yet"
         snapshot.load_state()
         inner = snapshot._snapshot
         with snapshot.with_files(ground.spark) if name == "put" else nullcontext() as are_put:
@@ -423,6 +425,7 @@ def _(ground: Ground) -> None:
 def _(ground: Ground) -> None:
     own = Ground(ground.spark, f"{ground.path}-of-files-of-another-version")
     own.replace()
+    own.snapshot.load_state()
     with (
         mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"),
         own.snapshot.with_files(ground.spark) as are_put,
@@ -430,21 +433,38 @@ def _(ground: Ground) -> None:
         assert not are_put
         own.replace()
     snapshot = own.snapshot
+    snapshot.load_state()
     with suppress(ValueError), snapshot.with_files(ground.spark) as are_put:
         assert are_put
         raise ValueError("the write failed")
     assert snapshot._snapshot.tombstones().count() == 1
 
 
-@check("delta_log.DeltaSnapshot.write_checkpoint", "DeltaLog.checkpoint")
+@check("delta_log.DeltaSnapshot.write_checkpoint", "DeltaLog.writeCheckpointFiles")
 def _(ground: Ground) -> None:
     own = Ground(ground.spark, f"{ground.path}-of-a-checkpoint")
     own.write()
     own.snapshot.write_checkpoint()
-    table = own.table
-    table.java.org.apache.spark.sql.delta.DeltaLog.clearCache()
+    own.table.java.org.apache.spark.sql.delta.DeltaLog.clearCache()
     again = own.snapshot
     assert (again.checkpoint()[0], again.number("app")) == (0, 7)
+
+
+@check("snapshot_state.forget_state", "`computedState` and `cachedState` of Snapshot, and their bits")
+def _(ground: Ground) -> None:
+    """What was put says what the checksum file says: compared with that, a log that was cut short would look whole."""
+    own = Ground(ground.spark, f"{ground.path}-cut-short")
+    own.replace()
+    own.replace()
+    commit = Path(own.path, "_delta_log", delta_log.commit_file(1))
+    lines = commit.read_text().splitlines(keepends=True)
+    commit.write_text("".join(line for line in lines if '"add"' not in line))
+    commit.with_name(f".{commit.name}.crc").unlink()
+    snapshot = own.snapshot
+    snapshot.load_state()
+    with pytest.raises(Exception, match="failed integrity checks"):
+        snapshot.write_checkpoint()
+    assert not list(commit.parent.glob("*.checkpoint*"))
 
 
 @check("delta_log.log_store_class", "DelegatingLogStore.getDelegate and LogStoreAdaptor.logStoreImpl")
