@@ -29,7 +29,7 @@ from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_h
 from pipelines.store.holes import holes_of_log
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.snapshot import Snapshot
-from schemas import COMMITLOG, QUEUE_BOUNDS
+from schemas import COMMITLOG
 from schemas.queue_bounds import LOG_TOPIC
 
 # Bytes of one commit, unless one append of the master has more: at most this much is repeated after a run was killed.
@@ -94,7 +94,7 @@ def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
     # A log from byte 0 has all messages of all queues: each begins at 0.
     begins = master.queues_from(start) if start else {}
     head = LogHead(-1, start, start, 0, begins, begins)
-    if read_head(at) == head and at.number(QUEUE_BOUNDS) >= 0:
+    if read_head(at) == head:
         return Plan()
     return Plan((bounds_write(at, head),), follows_master=master.uri)
 
