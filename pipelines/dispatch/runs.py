@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.dispatch.layout import arranged
@@ -44,20 +45,51 @@ class Run:
         )
 
 
+@dataclass(frozen=True)
+class Part:
+    """Files of a sorted run that have rows of the same first and last append, and the segments of these rows."""
+
+    run: Run
+    first_segment: int
+    last_segment: int
+
+
 def runs_of(at: Snapshot, table: Table) -> list[Run]:
     """The sorted runs of a derived table, oldest first, found by the appends in its files' statistics."""
-    return joined_runs([run_of(stats) for stats in file_stats(at, table)])
+    return joined_runs([part.run for part in parts_of(at, table)])
 
 
-def file_stats(at: Snapshot, table: Table) -> list[dict[str, Any]]:
-    """Delta's statistics of each file of a table that has rows; a few bytes a file come to the driver."""
-    found = [json.loads(row.stats) for row in at.files(table).select("stats").collect()]
-    return [each for each in found if each["numRecords"]]
+def parts_of(at: Snapshot, table: Table) -> list[Part]:
+    """The parts of a derived table's sorted runs; of a table of many files, a row a part comes to the driver."""
+    listed = at.listed_files(table)
+    if listed is None:
+        return [Part(Run(*row[:4]), *row[4:]) for row in _grouped(at.files(table)).collect()]
+    stats = [json.loads(file.stats or "{}") for file in listed]
+    return [_part(each) for each in stats if each["numRecords"]]
 
 
-def run_of(stats: Mapping[str, Any]) -> Run:
-    """One file of a derived table as a sorted run, or a part of one, by its statistics."""
-    return Run(stats["minValues"]["append_seq"], stats["maxValues"]["append_seq"], stats["numRecords"])
+def _part(stats: Mapping[str, Any]) -> Part:
+    """One file, by Delta's statistics of it."""
+    least, greatest = stats["minValues"], stats["maxValues"]
+    run = Run(least["append_seq"], greatest["append_seq"], stats["numRecords"])
+    return Part(run, least["segment"], greatest["segment"])
+
+
+def _grouped(files: DataFrame) -> DataFrame:
+    """The fields of Run, then those of Part."""
+    bounds = "struct<append_seq: long, segment: long>"
+    stats = F.from_json("stats", f"numRecords long, minValues {bounds}, maxValues {bounds}")
+    return (
+        files.select(stats.alias("stats"))
+        .where("stats.numRecords > 0")
+        .groupBy("stats.minValues.append_seq", "stats.maxValues.append_seq")
+        .agg(
+            F.sum("stats.numRecords"),
+            F.count("*"),
+            F.min("stats.minValues.segment"),
+            F.max("stats.maxValues.segment"),
+        )
+    )
 
 
 def joined_runs(files: Sequence[Run]) -> list[Run]:

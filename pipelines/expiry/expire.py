@@ -10,7 +10,6 @@
 A run that was cut short leaves rows before the log's start, which nobody reads; the next run goes on with what is left.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.dispatch.layout import arranged
-from pipelines.dispatch.runs import Run, file_stats, joined_runs, run_of
+from pipelines.dispatch.runs import joined_runs, parts_of
 from pipelines.expiry.owed import count_owed, next_owed, plan_rolls
 from pipelines.expiry.retention import Expiring, expiring
 from pipelines.log.copies import COPIES_OF_AN_APPEND
@@ -193,15 +192,6 @@ def plan_leave_log(at: Snapshot) -> Plan:
     return Plan((write,), {"segments": len(segments)})
 
 
-@dataclass(frozen=True)
-class _File:
-    """A file of a derived table: its part of a sorted run, and the segments of its rows, first and last."""
-
-    run: Run
-    first_segment: int
-    last_segment: int
-
-
 def plan_leave_derived(at: Snapshot, table: Table) -> Plan:
     """The plan that takes the rows of expired segments out of a derived table.
 
@@ -210,13 +200,13 @@ def plan_leave_derived(at: Snapshot, table: Table) -> Plan:
     """
     at.version(table)  # pinned before the log: it may be older than the log, never newer
     followed, log_start = covered(at, table), _log_start(at)
-    files = [file for file in _files(at, table) if file.run.last_append <= followed]
+    parts = [part for part in parts_of(at, table) if part.run.last_append <= followed]
     last_append, left = -1, None
-    for run in joined_runs([file.run for file in files]):
-        mine = [file for file in files if run.first_append <= file.run.first_append <= run.last_append]
-        if all(file.first_segment >= log_start for file in mine):
+    for run in joined_runs([part.run for part in parts]):
+        mine = [part for part in parts if run.first_append <= part.run.first_append <= run.last_append]
+        if all(part.first_segment >= log_start for part in mine):
             break
-        if any(file.last_segment >= log_start for file in mine):
+        if any(part.last_segment >= log_start for part in mine):
             in_run = F.col("append_seq").between(run.first_append, run.last_append)
             rows = at.read(table).where(in_run & (F.col("segment") >= log_start))
             count = rows.count()
@@ -230,10 +220,3 @@ def plan_leave_derived(at: Snapshot, table: Table) -> Plan:
     sorted_again = arranged(table, rows, count) if count else rows.limit(0)
     write = at.replace(table, sorted_again, f"append_seq <= {last_append}", planned=Planned(count))
     return Plan((write,))
-
-
-def _files(at: Snapshot, table: Table) -> Sequence[_File]:
-    return [
-        _File(run_of(stats), stats["minValues"]["segment"], stats["maxValues"]["segment"])
-        for stats in file_stats(at, table)
-    ]

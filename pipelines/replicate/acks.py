@@ -4,7 +4,7 @@ Both are rows of the table `replicas`, the one in the master, the other in the s
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from pipelines.errors import BadInput
@@ -12,7 +12,7 @@ from pipelines.store.head import read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan, Write
 from pipelines.store.replicas import MASTERS_ID, Replica, confirm_offset, is_in_sync, read_replicas
-from pipelines.store.role import SLAVE, settings_now
+from pipelines.store.role import NO_MASTER, SLAVE, settings_now
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -82,9 +82,21 @@ def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int) -> Plan
 
 
 def has_followed(at: Snapshot, master_uri: str) -> bool:
-    """Whether a slave has ended a run with its master."""
+    """Whether a slave has ended a run with its master since it took the role."""
     known = read_replicas(at).get(MASTERS_ID)
     return known is not None and known.uri == master_uri
+
+
+def earlier_runs_forgotten(at: Snapshot) -> tuple[Write, ...]:
+    """The write after which has_followed() is false, before a store takes the role of a slave; none where it is.
+
+    The offset up to which consumers may read stays known.
+    """
+    known = read_replicas(at)
+    if MASTERS_ID not in known:
+        return ()
+    of_nobody = replace(known[MASTERS_ID], uri=NO_MASTER)
+    return write_if_changed(at, REPLICAS, known, {**known, MASTERS_ID: of_nobody})
 
 
 def plan_set(at: Snapshot, master: Snapshot, now_ms: int) -> Plan:

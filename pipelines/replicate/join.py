@@ -7,6 +7,7 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.replicate.acks import earlier_runs_forgotten
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import Epochs, consistent_point, read_epochs
@@ -68,7 +69,8 @@ def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) ->
         wanted.pop("brokerId")
     if all(own.given.get(name) == value for name, value in wanted.items()):
         return Plan()
-    return Plan((whole_table_write(at, STORE_SETTINGS, sorted({**own.given, **wanted}.items())),))
+    role = whole_table_write(at, STORE_SETTINGS, sorted({**own.given, **wanted}.items()))
+    return Plan((*earlier_runs_forgotten(at), role))
 
 
 def expect_joins(at: Snapshot, master: Master) -> int:

@@ -276,11 +276,17 @@ def test_a_run_that_follows_another_master_by_now_cuts_nothing(split: Split) -> 
     assert len(old.rows()) == 4
 
 
+@pytest.mark.parametrize("has_followed_it_before", [False, True])
 def test_a_put_in_flight_is_refused_also_where_the_run_was_killed_once_it_had_taken_the_role(
-    pair: Split, monkeypatch: pytest.MonkeyPatch
+    pair: Split, monkeypatch: pytest.MonkeyPatch, has_followed_it_before: bool
 ) -> None:
     old, new = pair
     new.job("promote", B)
+    if has_followed_it_before:
+        replicate(old.store.uri, new.store.uri)
+        old.job("promote", B)
+        replicate(new.store.uri, old.store.uri)
+        new.job("promote", B)
     source, write = old.input({"topic": "T", "body": "old"}), committing._write
     steps = list[str]()
 
