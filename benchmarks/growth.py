@@ -1,6 +1,6 @@
 """What grows with rows, topics, appends, segments and groups: each of these at three sizes, all else as it is.
 
-    .venv/bin/python benchmarks/growth.py [--only rows,topics] [--rounds 5]
+    .venv/bin/python benchmarks/growth.py [--only rows,topics] [--rounds 5] [--share 1]
 
 Figures are seconds of a session that has done the work before, medians of several rounds. The exponent is that of the size
 in the seconds from the smallest store to the largest: 0 is flat, 1 grows as the size does.
@@ -25,6 +25,8 @@ QUEUES, BODY_BYTES, WARM_UPS = 8, 300, 3
 # A record, about: the body, its properties and the rest.
 RECORD_BYTES = 480
 NOW_MS = 1_800_000_000_000
+# Figures that are no seconds.
+COUNTED = ("files with rows", "MB with rows", "MB of Delta logs")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", default="", help=f"some of {', '.join(AXES)}, separated by commas")
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--share", type=float, default=1, help="of each size, for a quick try")
     asked = options.parse_args()
 
     from jobs.launch.session import session
@@ -60,12 +63,13 @@ def main() -> None:
         small = Size(10_000)
         measure(build(spark, Path(work, "warm-up"), small), small, 5)
         for axis in asked.only.split(",") if asked.only else AXES:
+            sizes = [max(1, int(number * asked.share)) for number in AXES[axis]]
             found = []
-            for number in AXES[axis]:
+            for number in sizes:
                 size = replace(Size(), **{axis: number})
                 store = build(spark, Path(work, f"{axis}-{number}"), size)
                 found.append(measure(store, size, asked.rounds))
-            show(axis, AXES[axis], found)
+            show(axis, sizes, found)
 
 
 def build(spark: Any, path: Path, size: Size) -> Any:
@@ -144,12 +148,12 @@ def measure(store: Any, size: Size, rounds: int) -> dict[str, float]:
     write_input(store.spark, path, 0, 10, 10)
     figures = files_of(path)
     steps: dict[str, Callable[[int], object]] = {
-        "ten messages put, s": put,
-        "their dispatch, s": lambda _: dispatch_store(run),
-        "idle deliver, s": lambda _: deliver_due(run),
-        "a key, s": a_key,
-        "a page of 32, s": a_page,
-        "a group's offsets, s": offsets,
+        "ten messages put": put,
+        "their dispatch": lambda _: dispatch_store(run),
+        "idle deliver": lambda _: deliver_due(run),
+        "a key": a_key,
+        "a page of 32": a_page,
+        "a group's offsets": offsets,
     }
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(WARM_UPS + rounds):

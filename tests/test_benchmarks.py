@@ -28,16 +28,21 @@ SMALL = {
     "rocketmq": "--messages 20000 --rounds 1",
     "started": "--messages 2000 --rounds 1",
 }
+# Not started by `make bench`: half an hour each.
+ALONE = {"growth": "--only rows --rounds 1 --share 0.01", "past": "--segments 1,2 --rounds 1"}
 # What runs them all, and keeps their figures.
 NO_BENCHMARKS = {"bench", "figures"}
 
 
 # The others take minutes of a processor, however few the messages are: they measure many things one after the other.
-CASES = [name if name == "rocketmq" else pytest.param(name, marks=pytest.mark.nightly) for name in SMALL]
+CASES = [
+    name if name == "rocketmq" else pytest.param(name, marks=pytest.mark.nightly) for name in SMALL | ALONE
+]
 
 
 def test_each_benchmark_has_a_small_size() -> None:
-    assert {*SMALL} == {*bench.SIZES} == {file.stem for file in FOLDER.glob("*.py")} - NO_BENCHMARKS
+    assert {*SMALL} == {*bench.SIZES}
+    assert {*SMALL, *ALONE} == {file.stem for file in FOLDER.glob("*.py")} - NO_BENCHMARKS
 
 
 def test_a_run_becomes_a_line_of_the_history_and_a_page(
@@ -71,7 +76,7 @@ def test_a_benchmark_prints_its_figures(
 ) -> None:
     """In the suite's session, which each finds: a session of their own would take longer than they do."""
     script = FOLDER / f"{name}.py"
-    monkeypatch.setattr(sys, "argv", [str(script), *SMALL[name].split()])
+    monkeypatch.setattr(sys, "argv", [str(script), *(SMALL | ALONE)[name].split()])
     monkeypatch.syspath_prepend(str(FOLDER))  # as for any script
     runpy.run_path(str(script), run_name="__main__")
     figures = re.findall(r"\d (?:s|messages/s|queries/s)\b", capsys.readouterr().out)
