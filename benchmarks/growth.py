@@ -31,13 +31,17 @@ COUNTED = ("files with rows", "MB with rows", "MB of Delta logs")
 
 @dataclass(frozen=True)
 class Size:
-    """A store: how many messages, in how many topics, appends and segments, and how many groups read it."""
+    """A store: how many messages, in how many topics, appends and segments, and how many groups read it.
+
+    first_offset  of the page that is read
+    """
 
     rows: int = 100_000
     topics: int = 20
     appends: int = 8
     segments: int = 1
     groups: int = 1
+    first_offset: int = 0
 
 
 AXES: Mapping[str, tuple[int, int, int]] = {
@@ -139,7 +143,7 @@ def measure(store: Any, size: Size, rounds: int) -> dict[str, float]:
         assert len(found.rows.collect()) == 1
 
     def a_page(_: int) -> None:
-        assert pull(store.snapshot(), topic_name(7), 3, 0, 32).rows.collect()
+        assert pull(store.snapshot(), topic_name(7), 3, size.first_offset, 32).rows.collect()
 
     def offsets(number: int) -> None:
         reached = [Reached((topic_name(7), 3), 2 + number)]

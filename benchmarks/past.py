@@ -4,14 +4,18 @@
 
 The files of the past have the statistics that real ones would have: a file a segment in the log, sorted runs of 256 million
 rows in the consume queue and the key index. Only what is new is put, dispatched and read: what is measured is what jobs take
-to pass over the rest. Figures are those of growth.py.
+to pass over the rest. A key is looked up in all sorted runs, so the files of the index are there, all one small file.
+Figures are those of growth.py.
 """
 
 import argparse
 import json
+import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +27,10 @@ from benchmarks.growth import NOW_MS, QUEUES, Size, build, measure, show, topic_
 GIB = 1024**3
 ROWS_OF_A_SEGMENT, BYTES_OF_A_SEGMENT = 2_300_000, 330_000_000
 TOPICS = 20
+# Of one segment.
+ROWS_OF_A_QUEUE = ROWS_OF_A_SEGMENT // (TOPICS * QUEUES)
+# A file system allows so many names of a file.
+NAMES_OF_A_FILE = 50_000
 # An append a segment.
 ROWS_OF_A_RUN, ROWS_OF_A_FILE = 256_000_000, 1_000_000
 SMALL = Size(10_000)
@@ -44,7 +52,8 @@ def main() -> None:
         found = []
         for segments in sizes:
             store = with_past(spark, Path(work, f"past-{segments}"), segments, plain)
-            found.append(measure(store, SMALL, asked.rounds))
+            size = replace(SMALL, first_offset=segments * ROWS_OF_A_QUEUE)
+            found.append(measure(store, size, asked.rounds))
         show("segments of the past", sizes, found)
 
 
@@ -78,6 +87,9 @@ def with_past(spark: Any, path: Path, segments: int, like: Any) -> Any:
         number = segments - 1 if table is COMMITLOG else 0
         write_commit(Path(store.path(table)), table.name, number, files)
         store.delta(table).update().write_checkpoint()
+    link_index(
+        Path(store.path(MESSAGE_INDEX)), index_files(segments, 2 * rows, template(like, MESSAGE_INDEX)), like
+    )
     store = Store(spark, str(path))
     each = rows // queues
     following = {(topic_name(topic), queue): each for topic in range(TOPICS) for queue in range(QUEUES)}
@@ -126,7 +138,7 @@ def log_files(segments: int, like: Mapping[str, Any]) -> Iterator[dict[str, Any]
             BYTES_OF_A_SEGMENT,
             ROWS_OF_A_SEGMENT,
             physical_offset=(start, start + GIB - 500),
-            queue_offset=(number * 14_375, (number + 1) * 14_375),
+            queue_offset=(number * ROWS_OF_A_QUEUE, (number + 1) * ROWS_OF_A_QUEUE),
             store_timestamp=(NOW_MS - 10**9 + number, NOW_MS - 10**9 + number),
             append_seq=(number, number),
             append_id=(f"past-{number}:0-{ROWS_OF_A_SEGMENT}",) * 2,
@@ -144,7 +156,7 @@ def queue_files(segments: int, rows: int, like: Mapping[str, Any]) -> Iterator[d
             ROWS_OF_A_FILE,
             topic=(topic, topic),
             queue_id=(file * TOPICS * QUEUES // files % QUEUES,) * 2,
-            queue_offset=(first * 14_375, (last + 1) * 14_375),
+            queue_offset=(first * ROWS_OF_A_QUEUE, (last + 1) * ROWS_OF_A_QUEUE - 1),
             physical_offset=(first * GIB, (last + 1) * GIB - 1),
             store_timestamp=(NOW_MS - 10**9 + first, NOW_MS - 10**9 + last),
             append_seq=(first, last),
@@ -157,12 +169,24 @@ def index_files(segments: int, rows: int, like: Mapping[str, Any]) -> Iterator[d
         yield file_like(
             like,
             f"past-{run}-{file}.parquet",
-            30_000_000,
+            like["size"],
             ROWS_OF_A_FILE,
             key_hash=(2**31 * file // files, 2**31 * (file + 1) // files - 1),
             append_seq=(first, last),
             segment=(first * GIB, last * GIB),
         )
+
+
+def link_index(table: Path, files: Iterator[dict[str, Any]], like: Any) -> None:
+    """Have the files of an index be there, as names of a small one."""
+    from schemas import MESSAGE_INDEX
+
+    (small, *_) = Path(like.path(MESSAGE_INDEX)).glob("*.parquet")
+    for number, file in enumerate(files):
+        if number % NAMES_OF_A_FILE == 0:
+            source = table / f"_source-{number}"
+            shutil.copyfile(small, source)
+        os.link(source, table / file["path"])
 
 
 def run_files(segments: int, rows: int) -> Iterator[tuple[int, int, int, int, int]]:
