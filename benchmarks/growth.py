@@ -138,7 +138,7 @@ def measure(store: Any, size: Size, rounds: int) -> dict[str, float]:
         put_input(run, PutOptions(f"{path}-input", "parquet", f"ten-{number}"))
 
     def a_key(number: int) -> None:
-        wanted = 7_919 * (number + 1) % size.rows
+        wanted = 7_919 * (number + 1) % (size.rows // size.appends * size.appends)
         found = messages_by_key(store.snapshot(), topic_name(wanted % size.topics), f"order-{wanted}")
         assert len(found.rows.collect()) == 1
 
@@ -149,7 +149,7 @@ def measure(store: Any, size: Size, rounds: int) -> dict[str, float]:
         reached = [Reached((topic_name(7), 3), 2 + number)]
         commit(store, lambda at: plan_commit(at, "group-0", "", reached, NOW_MS))
 
-    write_input(store.spark, path, 0, 10, 10)
+    write_input(store.spark, path, size.rows, 10, 10)
     figures = files_of(path)
     steps: dict[str, Callable[[int], object]] = {
         "ten messages put": put,
@@ -172,23 +172,19 @@ def files_of(store: Path) -> dict[str, float]:
     log = [file for file in files if file.parent.name == "_delta_log"]
     size = sum(file.stat().st_size for file in files) / 1_000_000
     of_log = sum(file.stat().st_size for file in log) / 1_000_000
-    return {
-        "files with rows": len(files) - len(log),
-        "MB with rows": size - of_log,
-        "MB of Delta logs": of_log,
-    }
+    return dict(zip(COUNTED, (len(files) - len(log), size - of_log, of_log), strict=True))
 
 
 def show(axis: str, sizes: Sequence[int], found: Sequence[Mapping[str, float]]) -> None:
-    """Print a line a figure: its value at each size, and the exponent."""
+    """Print a line a figure: its value at each size, and the exponent where there are several."""
     print(f"\n{axis:<24}" + "".join(f"{size:>12,}" for size in sizes) + "    exponent")
+    grows = math.log(sizes[-1] / sizes[0]) or math.nan
     for name in found[0]:
         values = [each[name] for each in found]
-        exponent = math.log(values[-1] / values[0]) / math.log(sizes[-1] / sizes[0])
-        print(
-            f"  {name:<22}" + "".join(f"{value:>12,.2f}" for value in values) + f"{exponent:>12.2f}",
-            flush=True,
-        )
+        exponent = math.log(values[-1] / values[0]) / grows
+        unit = "  " if name in COUNTED else " s"
+        texts = "".join(f"{value:>10,.2f}{unit}" for value in values)
+        print(f"  {name:<22}{texts}{exponent:>12.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A store with a long past: 100, 3,000 and 100,000 segments of a gigabyte, of which Delta's logs know and no file is there.
+"""A store with a long past: up to 100,000 segments of a gigabyte, of which Delta's logs know and no file is there.
 
-    .venv/bin/python benchmarks/past.py [--segments 100,3000,100000] [--rounds 5]
+    .venv/bin/python benchmarks/past.py [--segments 100,2000,40000,100000] [--rounds 5]
 
 The files of the past have the statistics that real ones would have: a file a segment in the log, sorted runs of 256 million
 rows in the consume queue and the key index. Only what is new is put, dispatched and read: what is measured is what jobs take
@@ -38,7 +38,7 @@ SMALL = Size(10_000)
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--segments", default="100,3000,100000")
+    options.add_argument("--segments", default="100,2000,40000,100000")
     options.add_argument("--rounds", type=int, default=5)
     asked = options.parse_args()
     sizes = [int(each) for each in asked.segments.split(",")]
