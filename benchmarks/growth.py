@@ -78,10 +78,19 @@ def main() -> None:
 
 def build(spark: Any, path: Path, size: Size) -> Any:
     """A store of a size, put and dispatched by the jobs' own code."""
-    from jobs.dispatch import dispatch_store
-    from jobs.launch.run import Run
     from pipelines.consume.offsets import Reached, plan_commit
-    from pipelines.produce.put_input import PutOptions, put_input
+    from pipelines.store.commit import commit
+
+    store = new_store(spark, path, size)
+    fill(store, size)
+    read = [Reached((topic_name(topic), queue), 1) for topic in range(20) for queue in range(QUEUES)]
+    for number in range(size.groups):
+        commit(store, lambda at, number=number: plan_commit(at, f"group-{number}", "", read, NOW_MS))
+    return store
+
+
+def new_store(spark: Any, path: Path, size: Size) -> Any:
+    """A store with topics, and without a message."""
     from pipelines.store.commit import commit
     from pipelines.store.create import make_store
     from pipelines.store.store import Store
@@ -91,17 +100,23 @@ def build(spark: Any, path: Path, size: Size) -> Any:
     store = make_store(Store(spark, str(path)), {"mappedFileSizeCommitLog": str(segment_bytes)})
     topics = [TopicConfig(topic_name(number), QUEUES, QUEUES) for number in range(size.topics)]
     commit(store, lambda at: plan_make_topics(at, topics))
+    return store
+
+
+def fill(store: Any, size: Size) -> None:
+    """Put the messages of a size into a store, and dispatch them."""
+    from jobs.dispatch import dispatch_store
+    from jobs.launch.run import Run
+    from pipelines.produce.put_input import PutOptions, put_input
+
+    path = Path(store.uri)
     run, each = Run("put_messages", store.uri, NOW_MS, quiet=True), size.rows // size.appends
     for number in range(size.appends):
-        write_input(spark, path, number * each, each, size.topics)
+        write_input(store.spark, path, number * each, each, size.topics)
         put_input(run, PutOptions(f"{path}-input", "parquet", f"part-{number}"))
         if number % 50 == 49:
             dispatch_store(run)
     dispatch_store(run)
-    read = [Reached((topic_name(topic), queue), 1) for topic in range(20) for queue in range(QUEUES)]
-    for number in range(size.groups):
-        commit(store, lambda at, number=number: plan_commit(at, f"group-{number}", "", read, NOW_MS))
-    return store
 
 
 def write_input(spark: Any, path: Path, first: int, count: int, topics: int) -> None:

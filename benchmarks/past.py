@@ -22,14 +22,14 @@ from typing import Any
 PROJECT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(PROJECT))
 
-from benchmarks.growth import NOW_MS, QUEUES, Size, build, measure, show, topic_name, write_input  # noqa: E402
+from benchmarks.growth import NOW_MS, QUEUES, Size, build, fill, measure, new_store, show, topic_name  # noqa: E402
 
 GIB = 1024**3
 ROWS_OF_A_SEGMENT, BYTES_OF_A_SEGMENT = 2_300_000, 330_000_000
 TOPICS = 20
 # Of one segment.
 ROWS_OF_A_QUEUE = ROWS_OF_A_SEGMENT // (TOPICS * QUEUES)
-# A file system allows so many names of a file.
+# A file system allows 65,000 names of a file, or more.
 NAMES_OF_A_FILE = 50_000
 # An append a segment.
 ROWS_OF_A_RUN, ROWS_OF_A_FILE = 256_000_000, 1_000_000
@@ -62,21 +62,14 @@ def with_past(spark: Any, path: Path, segments: int, like: Any) -> Any:
 
     like  a store whose files have statistics to begin from
     """
-    from jobs.dispatch import dispatch_store
-    from jobs.launch.run import Run
-    from pipelines.produce.put_input import PutOptions, put_input
     from pipelines.store.commit import commit
-    from pipelines.store.create import make_store
     from pipelines.store.head import LogHead, bounds_write
     from pipelines.store.plan import Plan
     from pipelines.store.progress import progress_write
     from pipelines.store.store import Store
-    from pipelines.store.topics import TopicConfig, plan_make_topics
     from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 
-    store = make_store(Store(spark, str(path)))
-    topics = [TopicConfig(topic_name(number), QUEUES, QUEUES) for number in range(TOPICS)]
-    commit(store, lambda at: plan_make_topics(at, topics))
+    store = new_store(spark, path, SMALL)
     rows, queues = segments * ROWS_OF_A_SEGMENT, TOPICS * QUEUES
     for table, files in (
         (COMMITLOG, log_files(segments, template(like, COMMITLOG))),
@@ -97,12 +90,7 @@ def with_past(spark: Any, path: Path, segments: int, like: Any) -> Any:
     commit(store, lambda at: Plan((bounds_write(at, head),)))
     followed = {table.name: segments - 1 for table in DERIVED}
     commit(store, lambda at: Plan((progress_write(at, followed),)))
-    run = Run("put_messages", store.uri, NOW_MS, quiet=True)
-    for number in range(SMALL.appends):
-        part = SMALL.rows // SMALL.appends
-        write_input(spark, path, number * part, part, TOPICS)
-        put_input(run, PutOptions(f"{path}-input", "parquet", f"part-{number}"))
-    dispatch_store(run)
+    fill(store, SMALL)
     return store
 
 

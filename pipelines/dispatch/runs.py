@@ -81,7 +81,9 @@ def _grouped(files: DataFrame) -> DataFrame:
     stats = F.from_json("stats", f"numRecords long, minValues {bounds}, maxValues {bounds}")
     return (
         files.select(stats.alias("stats"))
-        .where("stats.numRecords > 0")
+        .where(
+            F.coalesce(F.col("stats.numRecords") > 0, F.lit(True))
+        )  # a file without statistics is in no run
         .groupBy("stats.minValues.append_seq", "stats.maxValues.append_seq")
         .agg(
             F.sum("stats.numRecords"),

@@ -28,11 +28,8 @@ def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
     """
     if not _is_known(java):
         return False
-    value, bits = (_field(snapshot, name) for name in ("computedState", "bitmap$0"))
-    found = bits.getInt(snapshot)
-    if not found & _STATE_FOUND:
-        value.set(snapshot, _state(java, snapshot, checksum))
-        bits.setInt(snapshot, found | _STATE_FOUND)
+    if not _found(snapshot) & _STATE_FOUND:
+        _put(snapshot, "computedState", _state(java, snapshot, checksum), _STATE_FOUND)
     return True
 
 
@@ -51,13 +48,14 @@ def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> I
     for each in (snapshot.protocol(), snapshot.metadata()):
         actions.add(each.wrap())
     for some in (checksum.setTransactions(), checksum.domainMetadata(), checksum.allFiles()):
-        for index in range(some.get().size()):
-            actions.add(some.get().apply(index).wrap())
+        listed = some.get()
+        for index in range(listed.size()):
+            actions.add(listed.apply(index).wrap())
     implicits = getattr(getattr(java.org.apache.spark.sql.delta.implicits, "package$"), "MODULE$")
     rows = java_session(spark).createDataset(actions, implicits.singleActionEncoder())
     try:
-        _field(snapshot, "cachedState").set(snapshot, snapshot.cacheDS(rows, f"version {snapshot.version()}"))
-        _field(snapshot, "bitmap$0").setInt(snapshot, _found(snapshot) | _FILES_FOUND)
+        state = snapshot.cacheDS(rows, f"version {snapshot.version()}")
+        _put(snapshot, "cachedState", state, _FILES_FOUND)
         yield True
     finally:
         _forget(snapshot, _FILES_FOUND)
@@ -75,6 +73,11 @@ def _is_known(java: Any) -> bool:
 
 def _found(snapshot: Any) -> int:
     return int(_field(snapshot, "bitmap$0").getInt(snapshot))
+
+
+def _put(snapshot: Any, name: str, value: Any, bit: int) -> None:
+    _field(snapshot, name).set(snapshot, value)
+    _field(snapshot, "bitmap$0").setInt(snapshot, _found(snapshot) | bit)
 
 
 def _forget(snapshot: Any, bits: int) -> None:

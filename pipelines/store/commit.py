@@ -167,22 +167,24 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     return ours
 
 
-def expect_head(store: Store, write: Write) -> DeltaSnapshot:
-    """Checked right before rows are written; the table's newest version. Raises HeadMoved where another writer has come.
+def expect_head(store: Store, write: Write) -> DeltaSnapshot | None:
+    """Checked right before rows are written; the table's newest version, None for rows that may come after any.
 
-    Delta then knows of the version what it needs for a commit that is numbered or replaces rows.
+    Delta then knows of the version what it needs for the commit. Raises HeadMoved where another writer has come since the
+    plan.
     """
+    if write.after is None and write.replace_where is None:
+        return None
     newest = store.delta(write.table).newest()
     if write.after is not None:
         _expect_last(store, write, newest)
-    if write.after is not None or write.replace_where is not None:
-        newest.load_state()
+    newest.load_state()
     return newest
 
 
-def _files_known(store: Store, write: Write, newest: DeltaSnapshot) -> AbstractContextManager[object]:
+def _files_known(store: Store, write: Write, newest: DeltaSnapshot | None) -> AbstractContextManager[object]:
     """A context in which Delta knows which files a write that replaces rows may remove."""
-    return nullcontext() if write.replace_where is None else newest.with_files(store.spark)
+    return nullcontext() if newest is None or write.replace_where is None else newest.with_files(store.spark)
 
 
 def _expect_last(store: Store, write: Write, newest: DeltaSnapshot) -> None:
