@@ -14,6 +14,14 @@ def cloned(spark: SparkSession) -> SparkSession:
     return SparkSession(spark.sparkContext, java_session(spark).cloneSession())
 
 
+def make_active(spark: SparkSession) -> None:
+    """Have Java's thread of this Python thread know its session: parts of Delta ask for the active one.
+
+    A new thread has none until it runs a query.
+    """
+    jvm(spark).org.apache.spark.sql.classic.SparkSession.setActiveSession(java_session(spark))
+
+
 def moved(rows: DataFrame, spark: SparkSession) -> DataFrame:
     """A frame of one session in another session of the same application.
 

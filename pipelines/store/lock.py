@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.util import InheritableThread
 
 from pipelines.spark_internals.files import locked_by_jvm
+from pipelines.spark_internals.sessions import make_active
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,14 @@ def under_lock(spark: SparkSession, uri: str, write: Callable[[], T]) -> T:
     Raises what `write` raises, or what interrupted the main thread: before the lock was taken nothing has been written.
     """
     if threading.current_thread() is not threading.main_thread():
+        make_active(spark)
         with _lock(spark, uri):
             return write()
     outcome: Future[T] = Future()
 
     def hold_and_write() -> None:
         try:
+            make_active(spark)
             with _lock(spark, uri):
                 if not outcome.set_running_or_notify_cancel():
                     return

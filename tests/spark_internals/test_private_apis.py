@@ -696,6 +696,14 @@ def _(ground: Ground) -> None:
     assert ground.spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
+@check("sessions.make_active", "SparkSession.setActiveSession of Spark's classic session in Java")
+def _(ground: Ground) -> None:
+    active = jvm.jvm(ground.spark).org.apache.spark.sql.classic.SparkSession
+    active.clearActiveSession()
+    sessions.make_active(ground.spark)
+    assert active.getActiveSession().get().equals(jvm.java_session(ground.spark))
+
+
 @check("sessions.moved", "Dataset.ofRows and Dataset.logicalPlan")
 def _(ground: Ground) -> None:
     moved = sessions.moved(ground.spark.range(2), sessions.cloned(ground.spark))

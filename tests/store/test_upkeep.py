@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,23 @@ def test_a_table_with_many_commits_after_its_checkpoint_gets_one(store: Store) -
     assert [row.append_seq for row in again.progress.collect()] == [COMMITS_READ - 1]
     commit(again, lambda at: Plan((progress_write(at, {"deliver": 77}),)))
     assert [row.append_seq for row in again.progress.collect()] == [77]
+
+
+def test_a_log_that_does_not_add_up_gets_none_and_delta_says_why(store: Store) -> None:
+    """Delta asks for the active session to say it. A thread that has run no query has none."""
+    table = store.delta(PROGRESS)
+    while table.update().version < COMMITS_READ:
+        commit(store, lambda at: Plan((progress_write(at, {"deliver": at.version(PROGRESS)}),)))
+    log = Path(store.path(PROGRESS), "_delta_log")
+    newest = max(log.glob("*.json"))
+    lines = newest.read_text().splitlines(keepends=True)
+    newest.write_text("".join(line for line in lines if '"add"' not in line))
+    newest.with_name(f".{newest.name}.crc").unlink()
+
+    def first_of_a_thread() -> bool:
+        table.java.org.apache.spark.sql.classic.SparkSession.clearActiveSession()
+        return checkpoint(store, PROGRESS)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="failed integrity checks"):
+        pool.submit(first_of_a_thread).result()
+    assert not list(log.glob("*.checkpoint*"))
