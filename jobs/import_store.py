@@ -130,6 +130,8 @@ def tell_end(run: Run, log: BrokerLog) -> None:
         f"the broker's log: {len(log.segments)} segments of {log.segment_bytes:,} bytes, from {log.start_offset} to "
         f"{log.end.offset}; recovered from segment {log.segments[log.recovered_from].start_offset} on"
     )
+    if log.end.left_out is not None:
+        run.say(f"{log.end.left_out}; import again when it has, and what follows {log.end.offset} comes too")
     if log.end.cut_reason is not None:
         run.warn(
             f"the log is cut at {log.end.offset}, as the broker's own recovery would: {log.end.cut_reason}"

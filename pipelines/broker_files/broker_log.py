@@ -82,7 +82,14 @@ class BrokerLog:
         rules = RecoveryRules.of(conf)
         recovered_from = first_recovered(directory, segments, rules, queues_end)
         tasks = [
-            SurveyTask(segment, segment.start_offset, segment.end_offset, rules.checks, False, piece_bytes)
+            SurveyTask(
+                segment,
+                segment.start_offset,
+                segment.end_offset,
+                rules.checks_of(segment),
+                False,
+                piece_bytes,
+            )
             for segment in segments[recovered_from:]
         ]
         surveys = survey_segments(spark, directory, tasks)
@@ -137,8 +144,8 @@ class BrokerLog:
         """Physical offset of the first record of a split; None where damage may come before it."""
         borders = self.surveys[piece.segment.start_offset].borders
         if piece.from_offset <= borders[0]:
-            return borders[0]
-        return None if piece.skip_damage else piece.from_offset
+            return borders[0] + piece.segment.header_bytes
+        return None if piece.skip_damage else piece.from_offset + piece.segment.header_bytes
 
     def surveyed(self, from_offset: int, to_offset: int) -> list[Survey]:
         """Surveys of the segments of an append, as far as they exist."""
@@ -163,10 +170,16 @@ class BrokerLog:
         segment = next((one for one in self.segments if one.start_offset <= offset < one.end_offset), None)
         if segment is None:
             return None
-        at = offset - segment.start_offset
+        at = offset - segment.header_bytes - segment.start_offset
         with self.directory.open(segment.path) as file:
             chain = RecordChain(
-                file, segment.start_offset, at, at + 1, segment.size_bytes, piece_bytes=64 * 1024
+                file,
+                segment.start_offset,
+                at,
+                at + 1,
+                segment.size_bytes,
+                piece_bytes=64 * 1024,
+                committed_index=segment.committed_index,
             )
             for _, found in chain.pieces():
                 columns = (

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from pipelines.broker_files.records import Fields, located_records, read_fields, walk, wrong_crc
+from pipelines.broker_files.entries import entry_bytes, walk_entries
+from pipelines.broker_files.records import Fields, Walked, located_records, read_fields, walk, wrong_crc
 from pipelines.errors import StoreError
+from pipelines.rocketmq.record import ENTRY_HEADER_BYTES
 
 # Bytes of a piece: large enough that object stores read at full speed, small enough that a task can hold a few.
 PIECE_BYTES = 8 * 1024 * 1024
@@ -44,13 +46,15 @@ class Skipped:
 class RecordChain:
     """The records of one segment file that start in [from_at, to_at), positions in the file.
 
-    `to_at` is where a record starts, or the end. Where the chain is broken the reading ends, unless `skip_damage`: then it
-    goes on at the next record whose own physical offset is where it lies. After `pieces()`, `ended_at` is the position
+    `to_at` is where a record starts, or the end. With `committed_index` records are the bodies of DLedger's entries, and
+    both positions are those of entries. Where the chain is broken the reading ends, unless `skip_damage`: then it goes on at
+    the next record whose own physical offset is where it lies. After `pieces()`, `ended_at` is the position
     where it ended and `stopped` says how:
 
     end     at `to_at`
     blank   at the blank that closes the segment
     broken  at something that is not a record: `reason` says why
+    uncommitted  at an entry after the last committed one
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class RecordChain:
         skip_damage: bool = False,
         checks: Checks | None = None,
         piece_bytes: int = PIECE_BYTES,
+        committed_index: int | None = None,
     ) -> None:
         self._file = file
         self._file_offset = file_offset
@@ -71,6 +76,9 @@ class RecordChain:
         self._skip_damage = skip_damage
         self._checks = checks or Checks()
         self._piece_bytes = piece_bytes
+        self._committed_index = committed_index
+        self._header_bytes = 0 if committed_index is None else ENTRY_HEADER_BYTES
+        self._index: int | None = None  # of the entry before `ended_at`
         self.ended_at = from_at
         self.stopped = "end"
         self.reason = ""
@@ -85,30 +93,50 @@ class RecordChain:
         while self.ended_at < self._to_at:
             piece_at, going_on = self.ended_at, True
             piece = self._piece(piece_at)
-            walked = walk(piece, 0, self._file_bytes - piece_at)
+            walked = self._walk(piece, piece_at)
             if walked.stopped == "more" and not walked.starts:  # one record is longer than the piece
-                piece = self._read(piece_at, struct.unpack_from(">i", piece)[0])
-                walked = walk(piece, 0, self._file_bytes - piece_at)
+                piece = self._read(piece_at, self._length(piece))
+                walked = self._walk(piece, piece_at)
             starts = np.array(walked.starts, np.int64)
-            starts = starts[starts < self._to_at - piece_at]
+            starts = starts[starts - self._header_bytes < self._to_at - piece_at]
             fields = read_fields(piece, starts)
             good, reason = self._first_bad(fields)
             if good < len(starts):
-                self.ended_at = piece_at + int(starts[good])
+                begin = int(starts[good]) - self._header_bytes
+                self.ended_at, self._index = piece_at + begin, None
                 fields = read_fields(piece, starts[:good])
-                going_on = self._broken(reason)
+                if self._header_bytes:
+                    self._pass_by(entry_bytes(piece, begin), reason)
+                else:
+                    going_on = self._broken(reason)
             elif piece_at + walked.next_at >= self._to_at:
                 self.ended_at = self._to_at
             else:
-                self.ended_at = piece_at + walked.next_at
+                self.ended_at, self._index = piece_at + walked.next_at, walked.index
                 if walked.stopped == "broken":
                     going_on = self._broken(walked.reason)
-                elif walked.stopped == "blank":
-                    self.stopped, going_on = "blank", False
+                elif walked.stopped == "no record":
+                    self._pass_by(entry_bytes(piece, walked.next_at), walked.reason)
+                elif walked.stopped != "more":
+                    self.stopped, self.reason, going_on = walked.stopped, walked.reason, False
             if len(fields.starts):
                 yield piece_at, fields
             if not going_on:
                 return
+
+    def _walk(self, piece: memoryview, piece_at: int) -> Walked:
+        left = self._file_bytes - piece_at
+        if self._committed_index is None:
+            return walk(piece, 0, left)
+        return walk_entries(piece, self._file_offset + piece_at, left, self._committed_index, self._index)
+
+    def _length(self, piece: memoryview) -> int:
+        return entry_bytes(piece) if self._header_bytes else int(struct.unpack_from(">i", piece)[0])
+
+    def _pass_by(self, length: int, reason: str) -> None:
+        """Go on after a whole entry that holds no whole record: DLedger's own recovery does not look into entries."""
+        self._skip(Skipped(self.ended_at, self.ended_at + length, reason))
+        self.ended_at, self._index = self.ended_at + length, None
 
     def _first_bad(self, fields: Fields) -> tuple[int, str]:
         """(index, reason) of the first record that is not whole or whose CRC is wrong; the number of records without one."""
@@ -128,10 +156,10 @@ class RecordChain:
         if not self._skip_damage:
             self.stopped, self.reason = "broken", reason
             return False
-        found = self._next_record(self.ended_at + 1)
-        going_on_at = self._to_at if found is None else min(found, self._to_at)
+        found = self._next_record(self.ended_at + 1 + self._header_bytes)
+        going_on_at = self._to_at if found is None else min(found - self._header_bytes, self._to_at)
         self._skip(Skipped(self.ended_at, going_on_at, reason))
-        self.ended_at = going_on_at
+        self.ended_at, self._index = going_on_at, None
         return True
 
     def _skip(self, part: Skipped) -> None:

@@ -123,10 +123,6 @@ class RocketmqStoreReader(DataSourceReader):
         if PIECES in self._options:
             found = json.loads(self._options[PIECES])
             return [Piece(**{**piece, "segment": Segment(**piece["segment"])}) for piece in found]
-        if not self._directory.exists("commitlog"):
-            raise BadInput(
-                f"no broker at {self._directory.uri}: expected storePathRootDir, a directory with a folder commitlog"
-            )
         conf = {SEGMENT_SIZE: self._options[SEGMENT_SIZE]} if SEGMENT_SIZE in self._options else {}
         segments, _ = read_segments(self._directory, conf)
         return [

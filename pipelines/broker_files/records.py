@@ -41,14 +41,17 @@ class Walked:
 
     starts     positions in the piece where its whole records start
     next_at    position where the walk ended: the first after the last whole record
-    stopped    `more`: a record goes on after the piece; `blank`: the segment's end; `broken`: not a record
-    reason     what was found where the chain is broken
+    stopped    `more`: a record goes on after the piece; `blank`: the segment's end; `broken`: not a record. Of entries
+               (entries.py) also `uncommitted`, and `no record`: a whole entry with something else in it
+    reason     what was found where the walk ended
+    index      of entries: the index of the last before `next_at`, None where it is not known
     """
 
     starts: list[int]
     next_at: int
     stopped: str
     reason: str = ""
+    index: int | None = None
 
 
 def walk(piece: memoryview, first_at: int, left_in_file: int) -> Walked:

@@ -17,6 +17,8 @@ ABORT = "abort"
 CHECKPOINT = "checkpoint"
 # The checkpoint may be this many milliseconds ahead of what reached the disk.
 CHECKPOINT_SLACK_MS = 3_000
+# DLedger checks the entries of its last three files when it starts.
+DLEDGER_RECOVERS_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,10 @@ class RecoveryRules:
 
         checks = Checks(crc=is_on("checkCRCOnRecover", True), by_property=is_on("forceVerifyPropCRC", False))
         return cls(checks, is_on("messageIndexEnable", True) and is_on("messageIndexSafe", False))
+
+    def checks_of(self, segment: Segment) -> Checks:
+        """DLedger's own recovery checks its entries, not the CRCs of the records in them."""
+        return self.checks if segment.committed_index is None else Checks()
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,8 @@ def first_recovered(
 
     queues_end  physical offset up to which the consume queues cover the log; -1 without queues
     """
+    if segments[-1].committed_index is not None:
+        return _first_with_entries(directory, segments)
     was_aborted = directory.exists(ABORT)
     checkpoint = Checkpoint.read(directory)
     for index in range(len(segments) - 1, 0, -1):
@@ -75,6 +83,18 @@ def first_recovered(
     return 0
 
 
+def _first_with_entries(directory: BrokerDirectory, segments: Sequence[Segment]) -> int:
+    """DLedger starts at the last file but two, or before it where that one begins with something else than an entry."""
+    first, *others = [index for index, one in enumerate(segments) if one.committed_index is not None]
+    candidates = [first, *others][: max(len(others) + 2 - DLEDGER_RECOVERS_FILES, 1)]
+    sound = (
+        index
+        for index in reversed(candidates)
+        if _first_record(directory, segments[index], Checks()) is not None
+    )
+    return next(sound, first)
+
+
 @dataclass(frozen=True)
 class _FirstRecord:
     physical_offset: int
@@ -85,7 +105,14 @@ def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) 
     with directory.open(segment.path) as file:
         # One byte as the limit: the chain ends after its first record.
         chain = RecordChain(
-            file, segment.start_offset, 0, 1, segment.size_bytes, checks=checks, piece_bytes=64 * 1024
+            file,
+            segment.start_offset,
+            0,
+            1,
+            segment.size_bytes,
+            checks=checks,
+            piece_bytes=64 * 1024,
+            committed_index=segment.committed_index,
         )
         for _, fields in chain.pieces():
             return _FirstRecord(int(fields.physical_offset[0]), int(fields.store_timestamp[0]))
@@ -94,10 +121,14 @@ def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) 
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The end of a recovered log, a physical offset; `cut_reason` is None where only zeros follow."""
+    """The end of a recovered log, a physical offset; `cut_reason` is None where only zeros follow.
+
+    left_out  why what follows is not read yet, in words: entries that a DLedger group has not agreed on
+    """
 
     offset: int
     cut_reason: str | None = None
+    left_out: str | None = None
 
     @property
     def truncated_at(self) -> int | None:
@@ -108,6 +139,8 @@ def log_end(surveys: Sequence[Survey]) -> LogEnd:
     """The end of the log from the surveys of the recovered segments, in order."""
     for index, survey in enumerate(surveys):
         later_surveys = surveys[index + 1 :]
+        if survey.stopped == "uncommitted":
+            return LogEnd(survey.end_offset, left_out=survey.reason)
         if survey.stopped == "blank" and later_surveys:
             continue
         lost = sum(later.records for later in later_surveys)

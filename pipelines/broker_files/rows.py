@@ -39,6 +39,7 @@ def piece_rows(directory: BrokerDirectory, piece: Piece, columns: LogColumns) ->
             piece.to_offset - segment.start_offset,
             segment.size_bytes,
             piece.skip_damage,
+            committed_index=segment.committed_index,
         )
         for piece_at, fields in chain.pieces():
             yield columns.of(fields, segment.start_offset, piece_at)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
+from pipelines.broker_files.entries import group_directory, read_committed_index
 from pipelines.errors import BadInput
+from pipelines.rocketmq.record import ENTRY_HEADER_BYTES
 from pipelines.rocketmq.settings import LONG_MAX, SETTINGS
 
 COMMITLOG = "commitlog"
@@ -15,15 +17,24 @@ _NAME = re.compile(r"[0-9]{20}")
 
 @dataclass(frozen=True)
 class Segment:
-    """One file of the log: the physical offset it starts at and its path, in the broker's directory unless absolute."""
+    """One file of the log: the physical offset it starts at and its path, in the broker's directory unless absolute.
+
+    committed_index  of a file of DLedger's entries: the last entry to be read; None where records lie one after the other
+    """
 
     start_offset: int
     path: str
     size_bytes: int
+    committed_index: int | None = None
 
     @property
     def end_offset(self) -> int:
         return self.start_offset + self.size_bytes
+
+    @property
+    def header_bytes(self) -> int:
+        """Bytes before each record."""
+        return 0 if self.committed_index is None else ENTRY_HEADER_BYTES
 
 
 def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[list[Segment], int]:
@@ -34,10 +45,15 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
     Raises BadInput where a broker would not start: a file of another length, a missing one, a name that is not an offset.
     """
     paths = log_directories(directory, conf)
+    group = group_directory(directory, conf)
+    of_entries = [] if group is None else _entry_directories(directory, conf, group)
+    if of_entries and not any(directory.exists(path) for path in paths):
+        paths = []
     files = sorted(
-        (file for path in paths for file in _log_files(directory, path)), key=lambda file: file.name
+        (file for path in (*paths, *of_entries) for file in _log_files(directory, path)),
+        key=lambda file: file.name,
     )
-    _expect_each_once(files, paths)
+    _expect_each_once(files, [*paths, *of_entries])
     if files and files[-1].size_bytes == 0:
         files.pop()  # created but never filled; a broker deletes it
     segment_bytes = _segment_bytes(files, conf)
@@ -64,7 +80,18 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
                 f"{missing} is missing: {before.name} is followed by {file.name}. Restore the file, or move those before "
                 "the gap away to import what follows it"
             )
-    return [Segment(int(file.name), file.path, file.size_bytes) for file in files], segment_bytes
+    has_entries = any(file.directory in of_entries for file in files)
+    committed = read_committed_index(directory, group) if group is not None and has_entries else None
+    segments = [
+        Segment(
+            int(file.name),
+            file.path,
+            file.size_bytes,
+            committed if file.directory in of_entries else None,
+        )
+        for file in files
+    ]
+    return segments, segment_bytes
 
 
 def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list[str]:
@@ -73,9 +100,21 @@ def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list
     A path below the broker's storePathRootDir is one below this directory, which may be a copy; another is used as it is.
     Where none of them is there and `commitlog` is, the log was copied to it. Raises BadInput where one is missing.
     """
-    given = conf.get("storePathCommitLog", "").strip()
+    return _directories(directory, conf, "storePathCommitLog", COMMITLOG)
+
+
+def _entry_directories(directory: BrokerDirectory, conf: Mapping[str, str], group: str) -> list[str]:
+    """Where the files of a DLedger broker's log are: `dledger-ID/data`, or what storePathDLedgerCommitLog names."""
+    found = _directories(directory, conf, "storePathDLedgerCommitLog", f"{group}/data")
+    return [path for path in found if directory.exists(path)]
+
+
+def _directories(
+    directory: BrokerDirectory, conf: Mapping[str, str], setting: str, default: str
+) -> list[str]:
+    given = conf.get(setting, "").strip()
     if not given:
-        return [COMMITLOG]
+        return [default]
     root = conf.get("storePathRootDir", "").strip().rstrip("/")
     found = []
     for path in _split_paths(given):
@@ -84,11 +123,11 @@ def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list
     missing = [path for path in found if not directory.exists(path)]
     if not missing:
         return found
-    if len(missing) == len(found) and directory.exists(COMMITLOG):
-        return [COMMITLOG]
+    if len(missing) == len(found) and directory.exists(default):
+        return [default]
     raise BadInput(
-        f"storePathCommitLog is {given}, and {missing[0]} is not there; expected the directories of the broker's log: copy "
-        f"them to where the setting says, or all their files to {directory.uri}/{COMMITLOG}"
+        f"{setting} is {given}, and {missing[0]} is not there; expected the directories of the broker's log: copy "
+        f"them to where the setting says, or all their files to {directory.uri}/{default}"
     )
 
 
@@ -105,9 +144,10 @@ def _split_paths(given: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _LogFile(FileEntry):
-    """A file of the log, with its path in the broker's directory, or the absolute one."""
+    """A file of the log: its path in the broker's directory, or the absolute one, and that of the directory it is in."""
 
     path: str
+    directory: str
 
 
 def _expect_each_once(files: list[_LogFile], paths: list[str]) -> None:
@@ -124,10 +164,6 @@ def _log_files(directory: BrokerDirectory, path: str) -> list[_LogFile]:
         raise BadInput(f"there is no directory {directory.uri}; expected a broker's storePathRootDir")
     if not directory.exists(path):
         inside = [entry.name for entry in directory.entries("")]
-        if any(name.startswith("dledger-") for name in inside):
-            raise BadInput(
-                f"{directory.uri} holds a DLedger log, which is not read here; copy it to a broker without DLedger first"
-            )
         if inside and all(_NAME.fullmatch(name) for name in inside):
             raise BadInput(
                 f"{directory.uri} looks like a broker's {COMMITLOG} itself; expected storePathRootDir, the one above"
@@ -137,7 +173,7 @@ def _log_files(directory: BrokerDirectory, path: str) -> list[_LogFile]:
             f"{directory.uri} has no {COMMITLOG}/; expected a broker's storePathRootDir, found {found}"
         )
     files = [
-        _LogFile(entry.name, entry.size_bytes, False, f"{path}/{entry.name}")
+        _LogFile(entry.name, entry.size_bytes, False, f"{path}/{entry.name}", path)
         for entry in directory.entries(path)
         if not entry.is_directory and not entry.name.startswith(".")
     ]

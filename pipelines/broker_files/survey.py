@@ -24,13 +24,13 @@ class Survey:
 
     from_offset    where the walk began
     end_offset     where the last whole record ends; where the blank lies, if `stopped` is `blank`
-    stopped        `end`, `blank` or `broken`, as RecordChain has it
+    stopped        `end`, `blank`, `broken` or `uncommitted`, as RecordChain has it
     reason         why the chain is broken there
     rest_is_zero   whether nothing was ever written after a broken end
     records        number of whole records
     displaced      number of records whose own physical offset is not where they lie
     torn           number of records that end in zeros; `first_torn` is where the first of them lies
-    borders        offsets at which a split may start: the first record, then one every `border_bytes`
+    borders        offsets at which a split may start: the first record (or entry), then one every `border_bytes`
     skipped        damage that was skipped; here from_at and to_at are physical offsets
     queues         (topic, queue_id, first, next) queue offsets of its records
     last_store_timestamp  the greatest store timestamp, epoch milliseconds; 0 without records
@@ -105,6 +105,7 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
             size_bytes,
             task.skip_damage,
             task.checks,
+            committed_index=task.segment.committed_index,
         )
         for piece_at, fields in chain.pieces():
             offset = start_offset + piece_at + fields.starts
@@ -116,8 +117,9 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
             of_a_calendar = fields.store_timestamp[fields.store_timestamp <= LAST_MS]
             last_store_timestamp = int(of_a_calendar.max(initial=last_store_timestamp))
             places.append(queue_places(fields))
-            if not borders or offset[0] >= borders[-1] + task.border_bytes:
-                borders.append(int(offset[0]))
+            border = int(offset[0]) - task.segment.header_bytes
+            if not borders or border >= borders[-1] + task.border_bytes:
+                borders.append(border)
         rest_is_zero = chain.stopped == "broken" and is_zero_from(file, chain.ended_at, size_bytes)
     skipped = [
         replace(part, from_at=start_offset + part.from_at, to_at=start_offset + part.to_at)

@@ -19,6 +19,7 @@ from pipelines.broker_files.directory import resolved
 from pipelines.errors import StoreError
 from pipelines.export.directory import ExportDirectory
 from pipelines.export.record_bytes import COLUMNS, blank_record, record_bytes
+from pipelines.rocketmq.record import ENTRY_HEADER_BYTES
 from pipelines.store.head import LogHead
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
@@ -207,6 +208,12 @@ def _ends_of(records: pa.BinaryArray) -> tuple[pa.Scalar, pa.Scalar]:
 
 
 def _hole(expected: int, found: int) -> StoreError:
+    if found - expected == ENTRY_HEADER_BYTES:
+        return StoreError(
+            f"the record at byte {found} has the header of a DLedger entry before it: the log was imported from a broker "
+            "with DLedger, and one without it does not read past such a header. Export it with --format jsonl or parquet, "
+            "and put that into a store of its own: its records get other physical offsets there"
+        )
     return StoreError(
         f"the log has no record from byte {expected} to {found}: a broker stops reading there. Damage of an imported log is "
         "stepped over and leaves such a gap; export what lies around it with --format jsonl or parquet"

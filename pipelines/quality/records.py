@@ -9,7 +9,7 @@ from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.quality.scope import Scope
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, INNER_BATCH, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import next_in_queue
-from pipelines.rocketmq.record import BLANK_BYTES, body_crc, is_ipv6
+from pipelines.rocketmq.record import BLANK_BYTES, ENTRY_HEADER_BYTES, body_crc, is_ipv6
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.head import head_as_found
 from pipelines.store.holes import is_in_a_hole, touches_a_hole
@@ -141,7 +141,7 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
         {
             FOLLOWS: F.when(is_first, _first_complaint(at)).otherwise(
                 complaint(
-                    (gap == 0) | is_after_hole,
+                    gap.isin(0, ENTRY_HEADER_BYTES) | is_after_hole,
                     F.format_string(
                         "%s starts %d bytes %s the end of the record before, which is at byte %d",
                         record(),
@@ -156,6 +156,8 @@ def records_in_order(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                 is_first & has_one_before & ~F.coalesce("batch_goes_on", F.lit(False)),
                 complaint(
                     (F.col("size_bytes") + BLANK_BYTES > room)
+                    # DLedger begins with a segment of its own, however much room there is before it.
+                    | (offset - segment == ENTRY_HEADER_BYTES)
                     | touches_a_hole(at, F.col("before.end"), offset),
                     F.format_string(
                         "%s takes %d bytes and opens a segment; %d were left in the one before",
@@ -219,7 +221,7 @@ def _first_complaint(at: Snapshot) -> Column:
     segment, offset, log_start = F.col("segment"), F.col("physical_offset"), head_as_found(at).min_offset
     return F.coalesce(
         complaint(
-            (offset == segment) | is_in_a_hole(at, segment, offset),
+            (offset - segment).isin(0, ENTRY_HEADER_BYTES) | is_in_a_hole(at, segment, offset),
             F.format_string("%s is the first of a segment that starts at byte %d", record(), segment),
         ),
         complaint(

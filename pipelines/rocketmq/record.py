@@ -16,6 +16,8 @@ V1_TOPIC_CHARS = 127
 
 # These bytes always stay free at the end of a segment, for the blank record (1.5).
 BLANK_BYTES = 8
+# Bytes before each record in a log that DLedger wrote (1.16): no row takes them, and they are too few for a record.
+ENTRY_HEADER_BYTES = 48
 
 # A put adds this to a message without a unique key: UNIQ_KEY 0x01 <32 hex digits> 0x02.
 UNIQUE_KEY_HEX_DIGITS = 32

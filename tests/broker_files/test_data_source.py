@@ -60,5 +60,5 @@ def test_conditions_narrow_the_range() -> None:
 
 
 def test_a_directory_that_is_no_brokers_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="expected storePathRootDir"):
+    with pytest.raises(PySparkException, match="expected a broker's storePathRootDir"):
         spark.read.format(FORMAT).load(str(tmp_path)).count()

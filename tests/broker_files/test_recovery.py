@@ -301,8 +301,6 @@ def test_directories_that_are_no_store(spark: SparkSession, tmp_path: Path):
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / f"{0:020d}").write_text("x")
     assert "looks like a broker's commitlog itself" in told(tmp_path / "log")
-    (tmp_path / "dledger" / "dledger-n0" / "data").mkdir(parents=True)
-    assert "DLedger" in told(tmp_path / "dledger")
 
 
 def test_a_log_in_several_directories_is_one_log(spark: SparkSession, broker: Broker, tmp_path: Path):
