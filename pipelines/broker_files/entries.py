@@ -75,8 +75,12 @@ def entry_bytes(piece: memoryview, at: int = 0) -> int:
 
 
 def group_directory(directory: BrokerDirectory, conf: Mapping[str, str]) -> str | None:
-    """The directory `dledger-ID` of a broker; None where it has none. BadInput where it is not clear which of several."""
-    if not directory.exists():
+    """The directory `dledger-ID` of a broker; None where it has none, or its settings say that it uses none.
+
+    Raises BadInput where the one that the settings name is missing, or several are there and none is named.
+    """
+    is_enabled = conf.get("enableDLegerCommitLog", "").strip().lower()
+    if not directory.exists() or is_enabled == "false":
         return None
     found = sorted(
         entry.name
@@ -86,6 +90,12 @@ def group_directory(directory: BrokerDirectory, conf: Mapping[str, str]) -> str 
     given = conf.get("dLegerSelfId", "").strip()
     if given and DIRECTORY_PREFIX + given in found:
         return DIRECTORY_PREFIX + given
+    if (given and found) or (is_enabled == "true" and not found):
+        raise BadInput(
+            f"the broker's settings say that its log is in {DIRECTORY_PREFIX}{given or 'ID'} (enableDLegerCommitLog, "
+            f"dLegerSelfId), and {directory.uri} has {' and '.join(found) or 'no such directory'}: copy it too, or correct "
+            "the settings"
+        )
     if len(found) > 1:
         raise BadInput(
             f"{directory.uri} has {' and '.join(found)}; expected the log of one member of a DLedger group: name it with "

@@ -184,14 +184,19 @@ def test_which_member_and_how_far_has_to_be_known(spark: SparkSession, member: M
     member.write()
     (member.root / "dledger-n1" / "data").mkdir(parents=True)
     assert "has dledger-n0 and dledger-n1" in complaint()
+    assert "in dledger-n2 (enable" in complaint(dLegerSelfId="n2")
     assert offsets(member.log(spark, dLegerSelfId="n0")) == [one.physical_offset for one in member.records]
+    assert "has no commitlog/" in complaint(enableDLegerCommitLog="false")
     (member.root / "dledger-n1" / "data").rmdir()
     (member.root / "dledger-n1").rmdir()
     for text in ("", "committedIndex=\n", "committedIndex=x\n", "endIndex=3\n"):
         (member.root / "dledger-n0" / "checkpoint").write_text(text)
         assert "does not say committedIndex" in complaint()
+    assert "does not say committedIndex" in complaint(enableDLegerCommitLog="true")
     (member.root / "dledger-n0" / "checkpoint").unlink()
     assert "there is no such file" in complaint()
+    (member.root / "dledger-n0").rename(member.root / "away")
+    assert "in dledger-ID (enableDLegerCommitLog, dLegerSelfId)" in complaint(enableDLegerCommitLog="true")
 
 
 @pytest.mark.slow
