@@ -40,10 +40,10 @@ def walk_entries(
         if magic == _BLANK:
             return Walked(starts, at, "blank", index=index_before)
         following = at + size
-        if magic != _MAGIC or size <= ENTRY_HEADER_BYTES or following > left_in_file:
+        if magic != _MAGIC or size < least or following > left_in_file:
             reason = f"not an entry (magic {magic}, size {size})"
             return Walked(starts, at, "broken", reason, index_before)
-        if following > length or at + least > length:
+        if following > length:
             return Walked(starts, at, "more", index=index_before)
         _, _, index, _, position, _, _, _, body_bytes, record_bytes, record_magic = header_and_record(
             piece, at

@@ -44,11 +44,12 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
 
     Raises BadInput where a broker would not start: a file of another length, a missing one, a name that is not an offset.
     """
-    paths = log_directories(directory, conf)
     group = group_directory(directory, conf)
     of_entries = [] if group is None else _entry_directories(directory, conf, group)
-    if of_entries and not any(directory.exists(path) for path in paths):
-        paths = []
+    # A broker that has always had DLedger has no other files.
+    others = [COMMITLOG, *_named_directories(conf, "storePathCommitLog")]
+    has_others = not of_entries or any(directory.exists(path) for path in others)
+    paths = log_directories(directory, conf) if has_others else []
     files = sorted(
         (file for path in (*paths, *of_entries) for file in _log_files(directory, path)),
         key=lambda file: file.name,
@@ -112,23 +113,28 @@ def _entry_directories(directory: BrokerDirectory, conf: Mapping[str, str], grou
 def _directories(
     directory: BrokerDirectory, conf: Mapping[str, str], setting: str, default: str
 ) -> list[str]:
-    given = conf.get(setting, "").strip()
-    if not given:
+    found = _named_directories(conf, setting)
+    if not found:
         return [default]
-    root = conf.get("storePathRootDir", "").strip().rstrip("/")
-    found = []
-    for path in _split_paths(given):
-        is_below = bool(root) and path.startswith(f"{root}/")
-        found.append(path[len(root) + 1 :] if is_below else path)
     missing = [path for path in found if not directory.exists(path)]
     if not missing:
         return found
     if len(missing) == len(found) and directory.exists(default):
         return [default]
     raise BadInput(
-        f"{setting} is {given}, and {missing[0]} is not there; expected the directories of the broker's log: copy "
-        f"them to where the setting says, or all their files to {directory.uri}/{default}"
+        f"{setting} is {conf[setting].strip()}, and {missing[0]} is not there; expected the directories of the broker's log: "
+        f"copy them to where the setting says, or all their files to {directory.uri}/{default}"
     )
+
+
+def _named_directories(conf: Mapping[str, str], setting: str) -> list[str]:
+    """The directories that a setting names: those below storePathRootDir relative to it."""
+    root = conf.get("storePathRootDir", "").strip().rstrip("/")
+    found = []
+    for path in _split_paths(conf.get(setting, "").strip()):
+        is_below = bool(root) and path.startswith(f"{root}/")
+        found.append(path[len(root) + 1 :] if is_below else path)
+    return found
 
 
 def _split_paths(given: str) -> list[str]:

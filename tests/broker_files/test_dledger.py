@@ -175,6 +175,35 @@ def test_records_without_entries_may_come_before(spark: SparkSession, tmp_path: 
     assert log.end.offset == end_of(member.records[-1])
 
 
+def test_a_brokers_settings_may_name_a_directory_for_files_it_never_had(
+    spark: SparkSession, member: Member, tmp_path: Path
+):
+    conf = {"storePathRootDir": "/broker/store", "storePathCommitLog": "/broker/store/commitlog"}
+    expected = [record.physical_offset for record in member.records]
+    assert offsets(member.write().log(spark, **conf)) == expected
+    elsewhere = tmp_path / "elsewhere"
+    (member.root / "dledger-n0" / "data").rename(elsewhere)
+    assert offsets(member.log(spark, **conf, storePathDLedgerCommitLog=str(elsewhere))) == expected
+
+
+def test_entries_longer_than_a_piece_and_shorter_than_a_record_end_the_walk(
+    spark: SparkSession, tmp_path: Path
+):
+    records = [Record(body=bytes([65 + number]) * 9_000_000, queue_offset=number) for number in range(2)]
+    placed = place_entries(records, 1 << 25)
+    (content,) = encode_entry_files(placed, 1 << 25).values()
+    end = end_of(placed[-1])
+    for body_bytes in (1, 7, 8, 90):
+        tail = struct.pack(">iiqqqiiii", 1, 48 + body_bytes, 2, 1, end, 0, 0, 0, body_bytes)
+        content[end : end + 48] = tail
+        data = tmp_path / "dledger-n0" / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / f"{0:020d}").write_bytes(content)
+        (tmp_path / "dledger-n0" / "checkpoint").write_text("committedIndex=9\n")
+        log = BrokerLog.read(spark, BrokerDirectory(str(tmp_path)), {})
+        assert offsets(log) == [record.physical_offset for record in placed]
+
+
 def test_which_member_and_how_far_has_to_be_known(spark: SparkSession, member: Member):
     def complaint(**conf: str) -> str:
         with pytest.raises(BadInput) as failure:
