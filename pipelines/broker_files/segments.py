@@ -122,7 +122,7 @@ def _directories(
     if len(missing) == len(found) and directory.exists(default):
         return [default]
     raise BadInput(
-        f"{setting} is {conf[setting].strip()}, and {missing[0]} is not there; expected the directories of the broker's log: "
+        f"{setting} is {conf[setting].strip()}, and {missing[0]} is not there; expected the directories of its log: "
         f"copy them to where the setting says, or all their files to {directory.uri}/{default}"
     )
 
