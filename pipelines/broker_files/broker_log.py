@@ -172,15 +172,7 @@ class BrokerLog:
             return None
         at = offset - segment.header_bytes - segment.start_offset
         with self.directory.open(segment.path) as file:
-            chain = RecordChain(
-                file,
-                segment.start_offset,
-                at,
-                at + 1,
-                segment.size_bytes,
-                piece_bytes=64 * 1024,
-                committed_index=segment.committed_index,
-            )
+            chain = RecordChain(file, segment, at, at + 1, piece_bytes=64 * 1024)
             for _, found in chain.pieces():
                 columns = (
                     found.sizes,

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from pipelines.broker_files.entries import entry_bytes, walk_entries
 from pipelines.broker_files.records import Fields, Walked, located_records, read_fields, walk, wrong_crc
+from pipelines.broker_files.segments import Segment
 from pipelines.errors import StoreError
-from pipelines.rocketmq.record import ENTRY_HEADER_BYTES
 
 # Bytes of a piece: large enough that object stores read at full speed, small enough that a task can hold a few.
 PIECE_BYTES = 8 * 1024 * 1024
@@ -46,8 +46,8 @@ class Skipped:
 class RecordChain:
     """The records of one segment file that start in [from_at, to_at), positions in the file.
 
-    `to_at` is where a record starts, or the end. With `committed_index` records are the bodies of DLedger's entries, and
-    both positions are those of entries. Where the chain is broken the reading ends, unless `skip_damage`: then it goes on at
+    `to_at` is where a record starts, or the end. In a file of DLedger's entries records are the bodies of entries, and both
+    positions are those of entries. Where the chain is broken the reading ends, unless `skip_damage`: then it goes on at
     the next record whose own physical offset is where it lies. After `pieces()`, `ended_at` is the position
     where it ended and `stopped` says how:
 
@@ -60,24 +60,20 @@ class RecordChain:
     def __init__(
         self,
         file: pa.NativeFile,
-        file_offset: int,
+        segment: Segment,
         from_at: int,
         to_at: int,
-        file_bytes: int,
         skip_damage: bool = False,
         checks: Checks | None = None,
         piece_bytes: int = PIECE_BYTES,
-        committed_index: int | None = None,
     ) -> None:
         self._file = file
-        self._file_offset = file_offset
+        self._file_offset, self._file_bytes = segment.start_offset, segment.size_bytes
         self._to_at = to_at
-        self._file_bytes = file_bytes
         self._skip_damage = skip_damage
         self._checks = checks or Checks()
         self._piece_bytes = piece_bytes
-        self._committed_index = committed_index
-        self._header_bytes = 0 if committed_index is None else ENTRY_HEADER_BYTES
+        self._committed_index, self._header_bytes = segment.committed_index, segment.header_bytes
         self._index: int | None = None  # of the entry before `ended_at`
         self.ended_at = from_at
         self.stopped = "end"

@@ -104,16 +104,7 @@ class _FirstRecord:
 def _first_record(directory: BrokerDirectory, segment: Segment, checks: Checks) -> _FirstRecord | None:
     with directory.open(segment.path) as file:
         # One byte as the limit: the chain ends after its first record.
-        chain = RecordChain(
-            file,
-            segment.start_offset,
-            0,
-            1,
-            segment.size_bytes,
-            checks=checks,
-            piece_bytes=64 * 1024,
-            committed_index=segment.committed_index,
-        )
+        chain = RecordChain(file, segment, 0, 1, checks=checks, piece_bytes=64 * 1024)
         for _, fields in chain.pieces():
             return _FirstRecord(int(fields.physical_offset[0]), int(fields.store_timestamp[0]))
     return None

@@ -34,12 +34,10 @@ def piece_rows(directory: BrokerDirectory, piece: Piece, columns: LogColumns) ->
     with directory.open(segment.path) as file:
         chain = RecordChain(
             file,
-            segment.start_offset,
+            segment,
             piece.from_offset - segment.start_offset,
             piece.to_offset - segment.start_offset,
-            segment.size_bytes,
             piece.skip_damage,
-            committed_index=segment.committed_index,
         )
         for piece_at, fields in chain.pieces():
             yield columns.of(fields, segment.start_offset, piece_at)

@@ -99,13 +99,11 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
     with directory.open(task.segment.path) as file:
         chain = RecordChain(
             file,
-            start_offset,
+            task.segment,
             task.from_offset - start_offset,
             task.to_offset - start_offset,
-            size_bytes,
             task.skip_damage,
             task.checks,
-            committed_index=task.segment.committed_index,
         )
         for piece_at, fields in chain.pieces():
             offset = start_offset + piece_at + fields.starts

@@ -81,9 +81,8 @@ def _grouped(files: DataFrame) -> DataFrame:
     stats = F.from_json("stats", f"numRecords long, minValues {bounds}, maxValues {bounds}")
     return (
         files.select(stats.alias("stats"))
-        .where(
-            F.coalesce(F.col("stats.numRecords") > 0, F.lit(True))
-        )  # a file without statistics is in no run
+        # A file without statistics stays: it is in no run.
+        .where(F.coalesce(F.col("stats.numRecords") > 0, F.lit(True)))
         .groupBy("stats.minValues.append_seq", "stats.maxValues.append_seq")
         .agg(
             F.sum("stats.numRecords"),

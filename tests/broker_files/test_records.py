@@ -11,6 +11,7 @@ from pipelines.broker_files.chain import SKIPPED_LISTED, Checks, RecordChain
 from pipelines.broker_files.columns import LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import DueTimes, Waits
+from pipelines.broker_files.segments import Segment
 from tests.model.records import Record, crc, encode, encode_blank, encode_properties, place
 
 SEGMENT_BYTES = 4_096
@@ -20,7 +21,7 @@ WAITS = Waits((1_000, 5_000), 1_000, 6_000)
 def chain_over(content: bytes, **options: Any) -> RecordChain:
     padded = content.ljust(SEGMENT_BYTES, b"\0")
     file = pa.PythonFile(io.BytesIO(padded), mode="r")
-    return RecordChain(file, 0, 0, len(padded), len(padded), **options)
+    return RecordChain(file, Segment(0, "", len(padded)), 0, len(padded), **options)
 
 
 def rows_of(chain: RecordChain, directory: str = "/nowhere") -> list[dict[str, Any]]:
@@ -239,7 +240,9 @@ def test_damage_is_searched_in_one_pass(damage: bytes):
     last = encode(Record(body=b"last", topic="T", physical_offset=len(damage)))
     file = Counting(damage + last)
     size = len(damage) + len(last)
-    chain = RecordChain(cast(pa.NativeFile, file), 0, 0, size, size, skip_damage=True, piece_bytes=256 * 1024)
+    chain = RecordChain(
+        cast(pa.NativeFile, file), Segment(0, "", size), 0, size, skip_damage=True, piece_bytes=256 * 1024
+    )
     assert [int(fields.body_end[0] - fields.body_at[0]) for _, fields in chain.pieces()] == [4]
     assert file.read_bytes < 4 * size
 
@@ -250,7 +253,12 @@ def test_the_list_of_damaged_parts_is_bounded():
         content += encode(Record(body=b"x", topic="T", physical_offset=len(content))) + b"damage"
     file = Counting(content)
     chain = RecordChain(
-        cast(pa.NativeFile, file), 0, 0, len(content), len(content), skip_damage=True, piece_bytes=4096
+        cast(pa.NativeFile, file),
+        Segment(0, "", len(content)),
+        0,
+        len(content),
+        skip_damage=True,
+        piece_bytes=4096,
     )
     assert sum(len(fields.starts) for _, fields in chain.pieces()) == SKIPPED_LISTED + 500
     assert len(chain.skipped) == SKIPPED_LISTED

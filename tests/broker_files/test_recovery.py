@@ -81,7 +81,7 @@ def records_of(log: BrokerLog) -> list[int]:
         with log.directory.open(piece.segment.path) as file:
             at = piece.segment.start_offset
             chain = RecordChain(
-                file, at, piece.from_offset - at, piece.to_offset - at, SEGMENT_BYTES, piece.skip_damage
+                file, piece.segment, piece.from_offset - at, piece.to_offset - at, piece.skip_damage
             )
             for piece_at, fields in chain.pieces():
                 found += (at + piece_at + fields.starts).tolist()
