@@ -116,7 +116,7 @@ def read_committed_index(directory: BrokerDirectory, group: str) -> int:
     try:
         return int(values[-1])
     except (IndexError, ValueError):
-        found = "there is no such file" if content is None else f"found {lines[:3]}"
+        found = "the file is missing" if content is None else f"found {lines[:3]}"
         raise BadInput(
             f"{path} does not say {COMMITTED_INDEX}, the last entry that the DLedger group has agreed on ({found}). DLedger "
             "writes it every three seconds and when it is shut down: copy the file too, or write the line "

@@ -252,6 +252,10 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
             "the last append is an import's. Import into a new store"
         )
     here = f"the store's log ends at {head.next_offset}"
+    if head.next_offset > log.end.offset and log.end.left_out is not None:
+        raise BadInput(
+            f"{here}, the broker's at {log.end.offset}: {log.end.left_out}. Import again when it has"
+        )
     if head.next_offset > log.end.offset:
         raise BadInput(
             f"{here}, the broker's at {log.end.offset}: it was recovered to less than was imported, or it is another "

@@ -223,7 +223,7 @@ def test_which_member_and_how_far_has_to_be_known(spark: SparkSession, member: M
         assert "does not say committedIndex" in complaint()
     assert "does not say committedIndex" in complaint(enableDLegerCommitLog="true")
     (member.root / "dledger-n0" / "checkpoint").unlink()
-    assert "there is no such file" in complaint()
+    assert "(the file is missing)" in complaint()
     (member.root / "dledger-n0").rename(member.root / "away")
     assert "in dledger-ID (enableDLegerCommitLog, dLegerSelfId)" in complaint(enableDLegerCommitLog="true")
 
@@ -245,6 +245,13 @@ def test_an_import_follows_what_the_group_agrees_on(
     assert [row.physical_offset for row in rows] == [record.physical_offset for record in member.records]
     again = commitlake(*arguments)
     assert (again.exit_status, again.result["messages"]) == (0, 0)
+    # A member that starts may know of less for a while: the store is no other broker's.
+    member.write(10)
+    behind = commitlake(*arguments)
+    assert behind.exit_status == 2
+    assert "entry 11 is not committed" in behind.stderr
+    assert "Import again when it has" in behind.stderr
+    assert "Import into a new store" not in behind.stderr
 
 
 @pytest.mark.slow
