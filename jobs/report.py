@@ -2,6 +2,7 @@
 
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,16 +34,28 @@ def report(
     """Write one HTML page about a store: messages, lag, delays, failures, job runs."""
     if out is not None:
         _expect_place(out)
-    if watch:
-        return _watch(run, copy_to_query(run.store, replica, run.say), out, port, every)
-    if out is None:
+    elif not watch:
         raise BadInput("report needs --out FILE for the page, or --watch to serve it")
-    page = _page(copy_to_query(run.store, replica, run.say), run.now_ms)
+    with ThreadPoolExecutor(1) as beside:
+        # Two seconds, in which Spark starts.
+        beside.submit(_prepare_page)
+        store = copy_to_query(run.store, replica, run.say)
+    if watch:
+        return _watch(run, store, out, port, every)
+    assert out is not None
+    page = _page(store, run.now_ms)
     return {"out": str(out), "bytes": write_whole(out, page)}
 
 
+def _prepare_page() -> None:
+    """Import the libraries of charts and tables, and pack those that the page has in it."""
+    from pipelines.reports.page.render import prepare
+
+    prepare()
+
+
 def _page(store: Store, now_ms: int, version: str | None = None) -> str:
-    # The libraries of charts and tables take a second to import. Help and refusals do not need them.
+    # Imported here: help and refusals do not need them.
     from pipelines.reports.page.overview import overview
     from pipelines.reports.page.render import render
 

@@ -16,7 +16,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,7 +83,7 @@ def _command(
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
             is_small=is_small(function.__name__, common["store"], options),
-            is_lasting=function.__name__ == "shell" or options.get("every") is not None,
+            is_lasting=_is_lasting(function.__name__, options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 
@@ -100,6 +100,11 @@ def _command(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _is_lasting(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether a command goes on after its first answer: the shell, a page that is updated, ticks."""
+    return name == "shell" or bool(options.get("watch", options.get("every")))
 
 
 def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -> None:

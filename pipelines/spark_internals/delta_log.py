@@ -411,7 +411,7 @@ class DeltaSnapshot:
         A commit that replaces rows needs them, after load_state(). Whether Delta has them.
         """
         checksum, listed = self._checksum_file, self.listed_files()
-        if not listed or (len(listed), sum(file.size for file in listed)) != (
+        if listed is None or (len(listed), sum(file.size for file in listed)) != (
             checksum.numFiles(),
             checksum.tableSizeBytes(),
         ):

@@ -91,7 +91,7 @@ class Snapshot:
         files = self._small(table, where)
         rows = None if files is None else self._read_files(table, files)
         if rows is not None:
-            return rows
+            return rows.coalesce(1)
         rows = _with_all_columns(table, self._pin(table).read(self.store.spark))
         for name, value in where.items():
             rows = rows.where(F.col(name) == value)

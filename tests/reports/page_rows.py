@@ -9,25 +9,34 @@ NOW = 1_795_251_600_000  # 2026-11-21 09:00:00 UTC
 # What a page must show as it is: what a broker takes for a topic is narrow, what a log holds may be anything.
 NASTY = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
 
+TOPICS_ARE_3 = {"topics": 3, "topics_with_messages": 0}
+TOPICS_ARE_40 = {"topics": 40, "topics_with_messages": 39}
+
 EMPTY: dict[str, list[dict[str, Any]]] = {
     "log": [{"messages": 0, "bytes": None, "segments": 0, "first_ms": None, "last_ms": None}],
     "head": [{"next_offset": None}],
     "unseen": [{"messages": 0, "bytes": None, "oldest_ms": None}],
-    "names": [{"topics": 3, "topics_with_messages": 0, "groups": 8, "groups_that_read": 0}],
+    "all-groups": [{"groups": 8, "groups_that_read": 0}],
+    "topics": [
+        {"topic": name, "queues": 1, "messages": 0, "largest_queue": 0, "last_message_ms": None}
+        | TOPICS_ARE_3
+        for name in ("SELF_TEST_TOPIC", "TBW102", "TRANS_CHECK_MAX_TIME_TOPIC")
+    ],
 }
 
 FULL: dict[str, list[dict[str, Any]]] = {
     "log": [{"messages": 700, "bytes": 91_000, "segments": 2, "first_ms": NOW - 3_600_000, "last_ms": NOW - 1_000}],
     "head": [{"next_offset": 91_000}],
     "unseen": [{"messages": 3, "bytes": 400, "oldest_ms": NOW - 5_000}],
-    "names": [{"topics": 40, "topics_with_messages": 39, "groups": 9, "groups_that_read": 2}],
+    "all-groups": [{"groups": 9, "groups_that_read": 2}],
     "throughput": [
         {"start_ms": NOW - 3_600_000 + 30_000 * n, "messages": 5 + n % 7, "bytes": 700 + 13 * n} for n in range(0, 120, 2)
     ],
     "topics": [
-        {"topic": NASTY, "queues": 4, "messages": 300, "largest_queue": 80, "last_message_ms": NOW - 1_000},
+        {"topic": NASTY, "queues": 4, "messages": 300, "largest_queue": 80, "last_message_ms": NOW - 1_000} | TOPICS_ARE_40,
         *(
             {"topic": f"topic-{n}", "queues": 8, "messages": n, "largest_queue": n, "last_message_ms": NOW - n}
+            | TOPICS_ARE_40
             for n in range(38, 0, -1)
         ),
     ],
@@ -35,19 +44,22 @@ FULL: dict[str, list[dict[str, Any]]] = {
         {"group": NASTY, "topic": NASTY, "queues": 4, "lag": 120, "largest_lag": 40, "last_read_ms": NOW - 60_000},
         {"group": "shipping", "topic": "topic-5", "queues": 8, "lag": 0, "largest_lag": 0, "last_read_ms": NOW},
     ],
-    "horizon": [
-        {"due": "overdue", "kind": "schedule", "messages": 2, "next_due_ms": NOW - 120_000},
-        {"due": "1 h", "kind": "schedule", "messages": 7, "next_due_ms": NOW + 700_000},
-        {"due": "1 h", "kind": "timer", "messages": 5, "next_due_ms": NOW + 800_000},
-        {"due": "later", "kind": "timer", "messages": 1, "next_due_ms": 2**62},
-    ],
     "scheduled": [
-        {"topic": NASTY, "kind": "timer", "messages": 6, "next_due_ms": NOW + 800_000, "last_due_ms": 2**62},
-        {"topic": "topic-5", "kind": "schedule", "messages": 9, "next_due_ms": NOW - 120_000, "last_due_ms": NOW},
+        {"due": due, "topic": topic, "kind": kind, "messages": messages, "next_due_ms": next_due, "last_due_ms": last_due}
+        for due, topic, kind, messages, next_due, last_due in (
+            ("overdue", None, "schedule", 2, NOW - 120_000, NOW - 110_000),
+            ("1 h", None, "schedule", 7, NOW + 700_000, NOW + 710_000),
+            ("1 h", None, "timer", 5, NOW + 800_000, NOW + 810_000),
+            ("later", None, "timer", 1, 2**62, 2**62),
+            (None, NASTY, "timer", 6, NOW + 800_000, 2**62),
+            (None, "topic-5", "schedule", 9, NOW - 120_000, NOW),
+        )
     ],
-    "halves": [{"age": "1 min", "messages": 2, "oldest_ms": NOW - 9_000}, {"age": "older", "messages": 1, "oldest_ms": 1}],
-    "pending": [
-        {"producer_group": NASTY, "topic": NASTY, "messages": 3, "most_questions": 4, "oldest_ms": NOW - 9_000}
+    "halves": [
+        {"age": age, "producer_group": group, "topic": group, "messages": n, "most_questions": 4, "oldest_ms": oldest}
+        for age, group, n, oldest in (
+            ("1 min", None, 2, NOW - 9_000), ("older", None, 1, 1), (None, NASTY, 3, NOW - 9_000)
+        )
     ],
     "dead": [
         {"group": NASTY, "original_topic": NASTY, "dead_letters": 4, "redriven": 1, "most_failures": 16, "last_ms": NOW}

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any
+
+from pyspark.sql import DataFrame
 
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read_only_sql import QuerySession
@@ -43,6 +45,12 @@ class Found:
         """Whether there may be more rows than the page shows."""
         return len(self.rows) >= ROWS_SHOWN
 
+    def parted(self, name: str) -> tuple["Found", "Found"]:
+        """The rows with a value in a column, and ROWS_SHOWN of those without: the rows of two GROUPING SETS."""
+        having = [row for row in self.rows if row[name] is not None]
+        others = [row for row in self.rows if row[name] is None]
+        return replace(self, rows=having), replace(self, rows=others[:ROWS_SHOWN])
+
     def total(self, name: str) -> int:
         return sum(row[name] or 0 for row in self.rows)
 
@@ -55,10 +63,11 @@ def question(name: str, sql: str) -> Question:
 def ask(at: Snapshot, questions: Iterable[Question]) -> dict[str, Found]:
     """The rows of the queries, by their names; all are of the same version of every table."""
     session = QuerySession(at.store.spark, at)
-    frames = {asked: session.rows(asked.sql) for asked in questions}
+
+    def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in frame.collect()]  # aggregates, bounded by the query
+
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        # Aggregates, bounded by the query.
-        rows = pool.map(
-            lambda frame: [row.asDict(recursive=True) for row in frame.collect()], frames.values()
-        )
-        return {asked.name: Found(asked, found) for asked, found in zip(frames, rows, strict=True)}
+        # The first ones run while the others are planned.
+        running = {asked: pool.submit(rows_of, session.rows(asked.sql)) for asked in questions}
+        return {asked.name: Found(asked, rows.result()) for asked, rows in running.items()}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pipelines.reports.page.ask import Found, Question, question
 from pipelines.reports.page.charts import over_time
 from pipelines.reports.page.parts import Chart, Section, Tile
+from pipelines.reports.page.readers import counted_topics
 from pipelines.reports.page.words import count, duration, moment, plural, size
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_TOPIC
 
@@ -44,15 +45,19 @@ UNSEEN = question(
     """,
 )
 
-NAMES = question(
-    "names",
+GROUPS = question(
+    "all-groups",
     """
-    SELECT count(*) AS topics,
-           count_if(messages > 0) AS topics_with_messages,
-           (SELECT count(*) FROM
-               (SELECT `group` FROM subscription_groups UNION SELECT `group` FROM consumer_offsets)) AS groups,
-           (SELECT count(DISTINCT `group`) FROM consumer_offsets) AS groups_that_read
-    FROM (SELECT topic, max(max_offset - min_offset) AS messages FROM topic_status GROUP BY topic)
+    SELECT count(*) AS groups, count_if(has_read) AS groups_that_read
+    FROM (
+        SELECT `group`, bool_or(has_read) AS has_read
+        FROM (
+            SELECT `group`, false AS has_read FROM subscription_groups
+            UNION ALL
+            SELECT `group`, true AS has_read FROM consumer_offsets
+        )
+        GROUP BY `group`
+    )
     """,
 )
 
@@ -97,7 +102,8 @@ def _bucket_of(log: Found) -> int:
 
 
 def glance(found: Mapping[str, Found], now_ms: int) -> Section:
-    log, unseen, names = found["log"].first, found["unseen"].first, found["names"].first
+    log, unseen, groups = found["log"].first, found["unseen"].first, found["all-groups"].first
+    topics, with_messages = counted_topics(found["topics"])
     waiting = unseen["messages"]
     span = f"from {moment(log['first_ms'])} to {moment(log['last_ms'])} UTC"
     lead = f"Messages stored {span}." if log["messages"] else "The log is empty: nothing has been put yet."
@@ -111,14 +117,14 @@ def glance(found: Mapping[str, Found], now_ms: int) -> Section:
         Tile(
             "Head", count(found["head"].first["next_offset"] or 0), "the next byte offset of the log", "head"
         ),
+        Tile("Topics", count(topics), f"{count(with_messages)} with messages", "topics"),
         Tile(
-            "Topics", count(names["topics"]), f"{count(names['topics_with_messages'])} with messages", "names"
+            "Groups", count(groups["groups"]), f"{count(groups['groups_that_read'])} have read", "all-groups"
         ),
-        Tile("Groups", count(names["groups"]), f"{count(names['groups_that_read'])} have read", "names"),
         Tile("Not dispatched", count(waiting), oldest, "unseen"),
     )
     worries = [f"{plural(waiting, 'message')} not dispatched yet: run dispatch."] if waiting else []
-    questions = [found[name].question for name in ("log", "head", "names", "unseen")]
+    questions = [found[name].question for name in ("log", "head", "all-groups", "unseen")]
     return Section("glance", "At a glance", lead, questions, tiles, worries=worries)
 
 

@@ -40,7 +40,7 @@ def overview(at: Snapshot, now_ms: int) -> Overview:
     """The overview of a store; everything is aggregated in Spark."""
     found = ask(at, [log.LOG])
     questions = [
-        log.HEAD, log.UNSEEN, log.NAMES, log.throughput(found["log"]),
+        log.HEAD, log.UNSEEN, log.GROUPS, log.throughput(found["log"]),
         readers.TOPICS, readers.LAG,
         *waiting.questions(now_ms),
         failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,

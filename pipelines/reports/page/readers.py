@@ -14,7 +14,9 @@ TOPICS = question(
            count(*) AS queues,
            coalesce(try_sum(max_offset - min_offset), 9223372036854775807) AS messages,
            max(max_offset - min_offset) AS largest_queue,
-           unix_millis(max(last_updated)) AS last_message_ms
+           unix_millis(max(last_updated)) AS last_message_ms,
+           count(*) OVER () AS topics,
+           count_if(max(max_offset - min_offset) > 0) OVER () AS topics_with_messages
     FROM topic_status
     GROUP BY topic
     ORDER BY messages DESC, topic
@@ -42,11 +44,17 @@ LAG = question(
 )
 
 
+def counted_topics(asked: Found) -> tuple[int, int]:
+    """How many topics there are, and how many of them have messages; also those that the list has no room for."""
+    return (asked.first["topics"], asked.first["topics_with_messages"]) if asked.rows else (0, 0)
+
+
 def topics(found: Mapping[str, Found], now_ms: int) -> Section:
-    asked, names = found["topics"], found["names"].first
+    asked = found["topics"]
+    topics, topics_with_messages = counted_topics(asked)
     with_messages = [row for row in asked.rows if row["messages"]]
     lead = (
-        f"{plural(names['topics'], 'topic')}, {count(names['topics_with_messages'])} with messages, "
+        f"{plural(topics, 'topic')}, {count(topics_with_messages)} with messages, "
         "as far as dispatch has come."
     )
     titles = {"topic": "topic", "messages": "messages", "queues": "queues"}

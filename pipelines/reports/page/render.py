@@ -33,6 +33,12 @@ def render(told: Overview, version: str | None = None) -> str:
     )
 
 
+def prepare() -> None:
+    """Make what every page has, so that render() finds it."""
+    libraries()
+    _template()
+
+
 @cache
 def libraries() -> dict[str, str]:
     """The JavaScript and CSS of the page, compressed, by their ids in the page."""

@@ -18,48 +18,37 @@ HORIZONS = (
 )
 AGES = (("1 min", _MINUTE), ("10 min", 10 * _MINUTE), ("1 h", _HOUR), ("1 day", _DAY))
 OLDER = "older"
+# Rows of steps beside those of topics: overdue, the horizons and later, each of two kinds.
+MOST_STEPS = 2 * (len(HORIZONS) + 2)
 
 
 def questions(now_ms: int) -> list[Question]:
     """The queries of both sections, all as of the same moment."""
     due = _steps([(name, f"due_ms <= {now_ms + most}") for name, most in ((OVERDUE, 0), *HORIZONS)], LATER)
     age = _steps([(name, f"born_timestamp >= {now_ms - most}") for name, most in AGES], OLDER)
+    # One pass for both: rows of a step, which have no topic, and rows of a topic, which have no step.
     return [
-        question(
-            "horizon",
-            f"""
-            SELECT {due} AS due, kind, count(*) AS messages, min(due_ms) AS next_due_ms
-            FROM scheduled_messages
-            GROUP BY due, kind
-            """,
-        ),
         question(
             "scheduled",
             f"""
-            SELECT real_topic AS topic, kind, count(*) AS messages, min(due_ms) AS next_due_ms, max(due_ms) AS last_due_ms
-            FROM scheduled_messages
-            GROUP BY real_topic, kind
-            ORDER BY next_due_ms, topic
-            LIMIT {ROWS_SHOWN}
+            SELECT due, kind, topic, count(*) AS messages, min(due_ms) AS next_due_ms, max(due_ms) AS last_due_ms
+            FROM (SELECT {due} AS due, kind, real_topic AS topic, due_ms FROM scheduled_messages)
+            GROUP BY GROUPING SETS ((due, kind), (topic, kind))
+            ORDER BY due IS NULL, next_due_ms, topic
+            LIMIT {ROWS_SHOWN + MOST_STEPS}
             """,
         ),
         question(
             "halves",
             f"""
-            SELECT {age} AS age, count(*) AS messages, min(born_timestamp) AS oldest_ms
-            FROM half_messages
-            GROUP BY age
-            """,
-        ),
-        question(
-            "pending",
-            f"""
-            SELECT producer_group, real_topic AS topic, count(*) AS messages,
+            SELECT age, producer_group, topic, count(*) AS messages,
                    max(check_times) AS most_questions, min(born_timestamp) AS oldest_ms
-            FROM half_messages
-            GROUP BY producer_group, real_topic
-            ORDER BY messages DESC, producer_group, topic
-            LIMIT {ROWS_SHOWN}
+            FROM (
+                SELECT {age} AS age, producer_group, real_topic AS topic, check_times, born_timestamp FROM half_messages
+            )
+            GROUP BY GROUPING SETS ((age), (producer_group, topic))
+            ORDER BY age IS NULL, messages DESC, producer_group, topic
+            LIMIT {ROWS_SHOWN + MOST_STEPS}
             """,
         ),
     ]
@@ -72,8 +61,8 @@ def _steps(steps: Sequence[tuple[str, str]], beyond: str) -> str:
 
 
 def delays(found: Mapping[str, Found], now_ms: int) -> Section:
-    horizon, by_topic = found["horizon"], found["scheduled"]
-    asked = [horizon.question, by_topic.question]
+    asked = [found["scheduled"].question]
+    horizon, by_topic = found["scheduled"].parted("due")
     if not horizon.rows:
         return Section("delays", "Delays", "No delayed or timed message is waiting.", asked)
     waiting = horizon.total("messages")
@@ -82,7 +71,7 @@ def delays(found: Mapping[str, Found], now_ms: int) -> Section:
     lead = f"{plural(waiting, 'message')} waiting, the first for {moment(next_due_ms)} UTC."
     steps = (OVERDUE, *(name for name, _ in HORIZONS), LATER)
     chart = Chart(
-        "Due within", by_step(horizon.rows, "due", steps, "messages", "messages", "kind"), "horizon", lead
+        "Due within", by_step(horizon.rows, "due", steps, "messages", "messages", "kind"), "scheduled", lead
     )
     shown = table(
         "Waiting, by topic",
@@ -101,8 +90,8 @@ def delays(found: Mapping[str, Found], now_ms: int) -> Section:
 
 
 def transactions(found: Mapping[str, Found], now_ms: int) -> Section:
-    halves, pending = found["halves"], found["pending"]
-    asked = [halves.question, pending.question]
+    asked = [found["halves"].question]
+    halves, pending = found["halves"].parted("age")
     if not halves.rows:
         return Section("transactions", "Transactions", "No transaction is pending.", asked)
     oldest_ms = min(row["oldest_ms"] for row in halves.rows)
