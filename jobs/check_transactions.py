@@ -70,7 +70,7 @@ def check_halves(run: Run, states_of: StatesOf) -> dict[str, Any]:
     if checked:
         asked = (
             run.store.snapshot()
-            .read(COMMITLOG)
+            .read_in_tasks(COMMITLOG)
             # A run of several rounds checks only what this round has put back.
             .where(
                 (F.col("append_seq") > last_append)

@@ -13,7 +13,9 @@ from pipelines.rocketmq.broker_conf import read_broker_conf
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.groups import plan_first_groups
+from pipelines.store.plan import Plan
 from pipelines.store.role import is_slave
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.topics import plan_first_topics
 
@@ -48,9 +50,14 @@ def create_store(
         )
     # A creation that was cut short goes on here: each plan is empty where its table was written before.
     if not is_slave(run.store.snapshot()):  # its topics and groups come from its master
-        run.commit(lambda at: plan_first_topics(at, settings))
-        run.commit(plan_first_groups)
+        run.commit(lambda at: _plan_first(at, settings))
     return {"settings": len(settings.given)}
+
+
+def _plan_first(at: Snapshot, settings: Settings) -> Plan:
+    """The plan for the topics and groups of a new store."""
+    writes = (*plan_first_topics(at, settings).writes, *plan_first_groups(at).writes)
+    return Plan(writes, side_by_side=len(writes))
 
 
 def _from_file(run: Run, broker_conf: Path | None) -> dict[str, str]:

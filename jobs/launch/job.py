@@ -38,6 +38,7 @@ from jobs.launch.run import Run
 from jobs.launch.size_of_work import is_small
 from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.commit import commit
 from pipelines.store.damaged import damage_in_words, damaged_tables
@@ -187,7 +188,7 @@ def record_run(run: Run, started_ms: int, line: dict[str, Any]) -> None:
         json.dumps(line, ensure_ascii=False),
     )
     try:
-        rows = run.spark.createDataFrame([row], JOB_RUNS.columns).coalesce(1)
+        rows = frame_of(run.spark, [row], JOB_RUNS.columns).coalesce(1)
         commit(run.store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, rows),)))
     except (Exception, KeyboardInterrupt) as failure:
         # Only a warning: the run's own work is committed.

@@ -105,7 +105,7 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
         *_merged(at, FLOORS, [{"follower": name, "position": position} for name, position in floors.items()]),
         *_first_bounds(at, broker.log),
     )
-    return Plan(writes)
+    return Plan(writes, side_by_side=len(writes))
 
 
 def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:

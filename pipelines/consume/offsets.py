@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.sql_text import text_literal
@@ -214,7 +215,7 @@ def keyed_write(
 
     is_first  there are none to replace: so the write is an append, which takes a third of the time
     """
-    written = at.store.spark.createDataFrame(rows, table.columns).coalesce(1)
+    written = frame_of(at.store.spark, rows, table.columns).coalesce(1)
     if is_first:
         return at.append(table, written, key=group)
     where = f"`group` = {text_literal(group)}"

@@ -106,7 +106,11 @@ def read_page(
         spans: Sequence[Span] = spans_of_offsets(selected.column("physical_offset").to_numpy())
         largest_size = pc.max(selected.column("size_bytes")).as_py() or 0
         offsets = F.broadcast(at.store.spark.createDataFrame(selected.drop_columns("size_bytes")))
-        found = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).join(offsets, "physical_offset")
+        found = (
+            at.read_in_tasks(COMMITLOG)
+            .where(lies_in("physical_offset", spans))
+            .join(offsets, "physical_offset")
+        )
         # The condition names both sides of the join: one on the log alone is pushed below it, and runs for every row.
         rows = found.where(F.when(F.col("queue").isNotNull(), selection.of_row()))
     else:
@@ -118,7 +122,7 @@ def read_page(
         spans = joined_spans([(row["first"], row["last"]) for row in by_segment])
         largest_size = max((row["largest"] for row in by_segment), default=0)
         rows = _in_ranges(
-            at.read(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
+            at.read_in_tasks(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         ).where(selection.of_row())
     taken = _sent_back(home or at, group, spans)
     if not taken.num_rows:

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as t
 
+from pipelines.spark_internals.arrow import frame_of
 from schemas import CLAIMS, CONSUME_QUEUE, MESSAGE_INDEX, PARKED, Table
 
 # Enough files for every core to write one, few enough that a billion rows stay a thousand files of about 20 MB.
@@ -60,7 +61,7 @@ def in_queue_order(entries: DataFrame, rows: int, are_new: bool = False) -> Data
     for queue in sorted(queue_spans(entries), key=lambda queue: (queue.topic.encode(), queue.queue_id)):
         starts.append((queue.topic, queue.queue_id, total - queue.from_offset))
         total += queue.entries
-    queue_starts = entries.sparkSession.createDataFrame(starts, _QUEUE_STARTS)
+    queue_starts = frame_of(entries.sparkSession, starts, _QUEUE_STARTS)
     files = file_count(rows)
     numbered = entries.join(F.broadcast(queue_starts), ["topic", "queue_id"]).withColumn(
         "position", F.col("start") + F.col("queue_offset")

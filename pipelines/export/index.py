@@ -17,6 +17,7 @@ from pipelines.export.directory import UNDER_WAY, ExportDirectory
 from pipelines.export.segments import task_count
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.rocketmq.times import LAST_MS
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -240,7 +241,7 @@ def write_index(
                 yield pa.RecordBatch.from_pylist([{"file": file, "items": writer.write(file)}], _WRITTEN)
 
     spark = at.store.spark
-    files = spark.createDataFrame([(file,) for file in changed], "file long").repartitionByRange(
+    files = frame_of(spark, [(file,) for file in changed], "file long").repartitionByRange(
         min(max(1, len(changed)), task_count(at)), "file"
     )
     full = [ends[file].store_timestamp for file, (_, count) in whole.items() if count == size]

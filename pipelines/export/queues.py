@@ -15,6 +15,7 @@ from pipelines.errors import BadInput
 from pipelines.export.directory import ExportDirectory
 from pipelines.rocketmq.record import FIXED_BYTES
 from pipelines.rocketmq.settings import INT_MAX
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.head import LogHead
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
@@ -140,8 +141,8 @@ def _bounds(at: Snapshot, head: LogHead, units: int) -> DataFrame:
             yield topic, queue_id, min_offset, next_offset
 
     # A few bytes a queue.
-    queues = at.store.spark.createDataFrame(
-        list(rows()), "topic string, queue_id int, min_offset long, next_offset long"
+    queues = frame_of(
+        at.store.spark, list(rows()), "topic string, queue_id int, min_offset long, next_offset long"
     )
     first = F.least("min_offset", F.col("next_offset") - 1)
     numbers = [F.floor(offset / F.lit(units)).cast("long") for offset in (first, F.col("next_offset") - 1)]

@@ -3,6 +3,7 @@
 from pyspark.sql import functions as F
 
 from pipelines.quality.promise import Check, Promise, check
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.cut import APPEND_ONLY as PROPERTY
 from pipelines.store.cut import is_append_only
 from pipelines.store.planned import damage_of
@@ -20,8 +21,10 @@ def last_append(at: Snapshot) -> Check:
         None if damage is None else str(damage),
         None if is_append_only(at) else f"commitlog has {PROPERTY} off",
     )
-    rows = at.store.spark.createDataFrame(
-        [(at.number(COMMITLOG), *complaints)], "append_seq long, planned string, append_only string"
+    rows = frame_of(
+        at.store.spark,
+        [(at.number(COMMITLOG), *complaints)],
+        "append_seq long, planned string, append_only string",
     )
     columns = {PLANNED: F.col("planned"), APPEND_ONLY: F.col("append_only")}
     return check("log", rows, F.col("append_seq"), columns)

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
 from pipelines.rocketmq.settings import Settings
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
 from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.plan import Plan
@@ -93,7 +94,7 @@ def followers(at: Snapshot) -> Check:
     last = at.number(COMMITLOG)
     return check(
         "caches",
-        at.store.spark.createDataFrame(progress_rows(at), PROGRESS.columns),
+        frame_of(at.store.spark, progress_rows(at), PROGRESS.columns),
         F.col("append_seq"),
         {
             AHEAD: complaint(

@@ -16,6 +16,7 @@ from pipelines.quality.caches import plan_bounds
 from pipelines.quality.expectations import COMPLAINTS_KEPT, Finding
 from pipelines.quality.promise import Promise
 from pipelines.reports.page.words import moment
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.delta_files import TableFiles, forget_logs, take_out
 from pipelines.spark_internals.delta_log import DeltaSnapshot
 from pipelines.store.commit import commit
@@ -92,7 +93,7 @@ def repair_files(
     if bounds is not None:
         _repair_bounds(run, bounds)
     if any(each.table == PROGRESS and each.data for each in damaged):
-        store_rows = store.spark.createDataFrame([], PROGRESS.columns)
+        store_rows = frame_of(store.spark, [], PROGRESS.columns)
         run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
         run.say("progress: written again from nothing; followers find by the log what is done")
     is_derived = any(each.table in (*DERIVED, PROGRESS) for each in (*gone, *damaged))
@@ -198,7 +199,7 @@ def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
     store = run.store
     before = _held_before(store, damaged)
     rows = (
-        store.spark.createDataFrame([], QUEUE_BOUNDS.columns)
+        frame_of(store.spark, [], QUEUE_BOUNDS.columns)
         if before is None
         else before.read(store.spark).select(*QUEUE_BOUNDS.names)
     )

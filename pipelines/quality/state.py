@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.rocketmq.settings import Settings
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.head import bounds_of, head_as_found
 from pipelines.store.snapshot import Snapshot
 from schemas import (
@@ -113,7 +114,7 @@ def current_bounds(at: Snapshot) -> DataFrame:
 def settings_given(at: Snapshot) -> Check:
     """Each setting that the store was given."""
     given = [(row.name, row.value, _fault(row.name, row.value)) for row in at.rows(STORE_SETTINGS)]
-    rows = at.store.spark.createDataFrame(given, "name string, value string, fault string")
+    rows = frame_of(at.store.spark, given, "name string, value string, fault string")
     return check("settings", rows, F.lit(0), {SETTING: F.col("fault")})
 
 

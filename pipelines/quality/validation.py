@@ -7,6 +7,7 @@ from pipelines.quality.expectations import Finding, Validator
 from pipelines.quality.scope import Scope
 from pipelines.quality.state import usable_settings
 from pipelines.quality.suites import SUITES
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from schemas import (
@@ -67,5 +68,5 @@ def plan_record(
         )
         for finding in findings
     ]
-    written = at.store.spark.createDataFrame(rows, VALIDATIONS.columns).coalesce(1)
+    written = frame_of(at.store.spark, rows, VALIDATIONS.columns).coalesce(1)
     return Plan((at.append_unnumbered(VALIDATIONS, written),))

@@ -16,6 +16,7 @@ from pipelines.dispatch.entries import message_index_entries
 from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import key_hash, messages_at_offset, messages_of
 from pipelines.reports.queues import behind, expect_topic
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX
 
@@ -77,7 +78,7 @@ def broker_messages_by_key(
     most = min(limit, MOST_MESSAGES)
     found = query(files, items, begin, end, most)
     offsets = [(item.physical_offset,) for item in found]
-    chosen = at.store.spark.createDataFrame(offsets, "physical_offset long")
+    chosen = frame_of(at.store.spark, offsets, "physical_offset long")
     segment = F.col("physical_offset") - F.col("physical_offset") % at.store.settings.segment_bytes
     rows = messages_of(at, chosen.withColumn("segment", segment)).orderBy("physical_offset")
     everything = query(files, items, begin, end, len(items))
@@ -149,7 +150,7 @@ def _messages_that_matter(entries: DataFrame, hash_of_key: int, items_in_a_file:
         before = following
     if not numbered:
         return []
-    starts = entries.sparkSession.createDataFrame(numbered, "segment long, items_before long")
+    starts = frame_of(entries.sparkSession, numbered, "segment long, items_before long")
     in_order = Window.partitionBy("segment").orderBy("physical_offset")
     end_number = F.col("items_before") + 1 + F.sum("items").over(in_order)
     messages = (

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.epochs import read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.lock import is_same_directory
@@ -178,7 +179,7 @@ def election(at: Snapshot) -> Answer:
         "elected": elected.replica_id if elected else None,
         "elected_uri": elected.uri if elected else None,
     }
-    return Answer(at.store.spark.createDataFrame(rows, ELECTION), result=result)
+    return Answer(frame_of(at.store.spark, rows, ELECTION), result=result)
 
 
 def _candidates(at: Snapshot) -> Iterator[Candidate]:

@@ -1,12 +1,14 @@
-"""Python functions over Arrow columns, for what Spark has no function for."""
+"""Python functions over Arrow columns, for what Spark has no function for; and rows of the driver as Arrow columns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 _arrow_udf: Any = F.arrow_udf
 
@@ -48,3 +50,25 @@ def over_columns(function: Callable[..., pa.Array], return_type: str, *columns: 
     names = function.__code__.co_varnames[: len(columns)]
     function.__annotations__ = {**dict.fromkeys(names, pa.Array), "return": pa.Array}
     return _arrow_udf(function, return_type)(*columns)
+
+
+def frame_of(spark: SparkSession, rows: Sequence[Any], columns: StructType | str) -> DataFrame:
+    """A few rows of the driver as a DataFrame, made by the JVM alone.
+
+    createDataFrame() hands a list to Python workers on its way to the JVM, and the first one of a session takes more than a
+    second to start.
+
+    rows  tuples in the order of the columns, or mappings with them; no value for null
+
+    Raises pyarrow.ArrowException for a value that its column does not take.
+    """
+    schema: Any = StructType.fromDDL(columns) if isinstance(columns, str) else columns
+    fields = to_arrow_schema(schema)
+    arrays: list[pa.Array] = [
+        pa.array(
+            [row.get(field.name) if isinstance(row, Mapping) else row[place] for row in rows], field.type
+        )
+        for place, field in enumerate(fields)
+    ]
+    table: Any = pa.Table.from_arrays(arrays, schema=fields)
+    return spark.createDataFrame(table, schema)

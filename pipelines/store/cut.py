@@ -11,6 +11,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.commit import Committed, commit
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Planned
@@ -73,7 +74,7 @@ def plan_record_cut(
     cut_seq = at.number(COMMITLOG) + 1
     numbers = ", ".join(str(number) for number in sorted({cut_seq, *_earlier_tries(at, rows)}))
     copied = rows.withColumn("cut_seq", F.lit(cut_seq).cast("long"))
-    cut = at.store.spark.createDataFrame([(cut_seq, offset)], CUTS.columns)
+    cut = frame_of(at.store.spark, [(cut_seq, offset)], CUTS.columns)
     return Plan(
         (
             at.replace(CUT_ROWS, copied, where=f"cut_seq IN ({numbers})", planned=planned),

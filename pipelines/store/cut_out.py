@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import HeadMoved
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.delta_files import DataFile, rows_of_files, take_out
 from pipelines.store.commit import commit
 from pipelines.store.cut import while_open
@@ -212,9 +213,9 @@ class LostFiles:
             (F.col("physical_offset") + F.col("size_bytes")).alias("end"),
         )
         in_order = Window.partitionBy("topic", "queue_id").orderBy("queue_offset", "physical_offset")
-        least = spark.createDataFrame(starts, "topic string, queue_id int, least long")
+        least = frame_of(spark, starts, "topic string, queue_id int, least long")
         gaps = (
-            rows.unionByName(spark.createDataFrame(ends, names))
+            rows.unionByName(frame_of(spark, ends, names))
             .withColumn("goes_on_at", F.lag("next_in_queue").over(in_order))
             .withColumn("from_offset", F.lag("end").over(in_order))
             .join(F.broadcast(least), ["topic", "queue_id"], "left")
@@ -237,7 +238,7 @@ class LostFiles:
             F.lit(self.reason).alias("reason"),
             F.lit(now_ms).cast("long").alias("cut_ms"),
         )
-        return spark.createDataFrame(of_log, HOLES.columns).unionByName(of_queues)
+        return frame_of(spark, of_log, HOLES.columns).unionByName(of_queues)
 
 
 def _bounds(bounds: DataFrame) -> dict[Queue, tuple[int, int]]:

@@ -3,6 +3,7 @@
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.sessions import cloned
 
 
@@ -15,7 +16,7 @@ def epoch_ms(spark: SparkSession, option: str, time: str | int) -> int:
         return int(time)
     in_utc = cloned(spark)
     in_utc.conf.set("spark.sql.session.timeZone", "UTC")
-    given = in_utc.createDataFrame([(time,)], "time string")
+    given = frame_of(in_utc, [(time,)], "time string")
     found = given.selectExpr("unix_millis(try_cast(time AS TIMESTAMP))").first()
     if found is None or found[0] is None:
         raise BadInput(

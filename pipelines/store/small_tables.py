@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Write
 from pipelines.store.snapshot import Snapshot
 from schemas import Table
@@ -27,5 +28,5 @@ def whole_table_write(at: Snapshot, table: Table, rows: Sequence[Any], may_lose:
 
     rows  tuples in the order of the table's columns, or mappings with them
     """
-    frame = at.store.spark.createDataFrame(rows, table.columns)
+    frame = frame_of(at.store.spark, rows, table.columns)
     return at.replace(table, frame.coalesce(1), may_lose=may_lose)

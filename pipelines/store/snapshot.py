@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
 from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
@@ -86,12 +87,28 @@ class Snapshot:
     def read(self, table: Table, **where: str) -> DataFrame:
         """The rows of the table in the pinned version; `where` restricts its partition columns.
 
-        A small table is read directly: Delta's own search for the files of a query takes longer than reading them.
+        A small table is read directly: Delta's own search for the files of a query takes longer than reading them. Where the
+        session has one task after each exchange it is one task too, so that its queries need no exchange.
         """
-        files = self._small(table, where)
-        rows = None if files is None else self._read_files(table, files)
+        rows = self._small_rows(table, where)
         if rows is not None:
-            return rows.coalesce(1)
+            return rows.coalesce(1) if self._is_small_session else rows
+        return self._all_rows(table, where)
+
+    def read_in_tasks(self, table: Table) -> DataFrame:
+        """As `read`, in as many tasks as its files are worth: for rows that are given to a user's code, which may be slow."""
+        rows = self._small_rows(table, {})
+        return self._all_rows(table, {}) if rows is None else rows
+
+    @cached_property
+    def _is_small_session(self) -> bool:
+        return self.store.spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+    def _small_rows(self, table: Table, where: Mapping[str, str]) -> DataFrame | None:
+        files = self._small(table, where)
+        return None if files is None else self._read_files(table, files)
+
+    def _all_rows(self, table: Table, where: Mapping[str, str]) -> DataFrame:
         rows = _with_all_columns(table, self._pin(table).read(self.store.spark))
         for name, value in where.items():
             rows = rows.where(F.col(name) == value)
@@ -155,7 +172,7 @@ class Snapshot:
         if len(by_partition) > PARTITIONS_READ:
             return None
         if not by_partition:
-            return self.store.spark.createDataFrame([], table.columns)
+            return frame_of(self.store.spark, [], table.columns)
         stored = StructType([field for field in table.columns if field.name not in table.partition_by])
         parts = []
         for values, paths in by_partition.items():

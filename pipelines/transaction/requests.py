@@ -97,6 +97,6 @@ def requests_by_states(spark: SparkSession, states: pa.Table, from_check: bool) 
 
 def open_halves_of(at: Snapshot, batch_id: str) -> DataFrame:
     """Log rows of the halves that a batch has put and nothing has ended."""
-    put = at.read(COMMITLOG).where(is_put_by(batch_id) & (F.col("topic") == HALF_TOPIC))
+    put = at.read_in_tasks(COMMITLOG).where(is_put_by(batch_id) & (F.col("topic") == HALF_TOPIC))
     settled = settling_claims(at).select(F.col("source_offset").alias("physical_offset"))
     return put.join(settled, "physical_offset", "left_anti")

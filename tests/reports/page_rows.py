@@ -106,7 +106,7 @@ FULL: dict[str, list[dict[str, Any]]] = {
 def found(rows: dict[str, list[dict[str, Any]]]) -> dict[str, Found]:
     """The rows as answers; a question without rows has found none."""
     asked = [
-        log.LOG, log.HEAD, log.UNSEEN, log.NAMES, readers.TOPICS, readers.LAG, *waiting.questions(NOW),
+        log.LOG, log.HEAD, log.UNSEEN, log.GROUPS, readers.TOPICS, readers.LAG, *waiting.questions(NOW),
         failures.DEAD_LETTERS, failures.RETRIES, failures.REASONS, failures.REJECTED,
         upkeep.SEGMENTS, upkeep.JOBS, upkeep.RUNS, upkeep.GIVEN_SETTINGS,
         upkeep.NEWEST_VALIDATION, upkeep.VALIDATIONS_BEFORE, replicas.REPLICAS, replicas.EPOCHS,

@@ -136,6 +136,7 @@ def test_every_number_leads_to_the_sql_that_was_run(full):
 def test_a_long_list_says_that_it_was_cut():
     topics = [
         {"topic": f"t{n}", "queues": 1, "messages": 1, "largest_queue": 1, "last_message_ms": 1}
+        | {"topics": ROWS_SHOWN, "topics_with_messages": ROWS_SHOWN}
         for n in range(ROWS_SHOWN)
     ]
     assert "Only the first 200" in Read(page_of({**FULL, "topics": topics})).text

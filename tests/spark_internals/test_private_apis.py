@@ -123,6 +123,19 @@ def _(ground: Ground) -> None:
     assert ground.value(arrow.over_columns(doubled, "long", F.lit(21).cast("long"))) == 42
 
 
+@check("arrow.frame_of", "pyspark.sql.pandas.types.to_arrow_schema")
+def _(ground: Ground) -> None:
+    columns = "number int, map map<string,string>, names array<string>, bytes binary, real double"
+    rows = [(1, {"a": "b"}, ["c", None], b"\x00", 0.5), {"number": 2}]
+    found = arrow.frame_of(ground.spark, rows, columns)
+    assert (
+        found.schema.simpleString()
+        == "struct<number:int,map:map<string,string>,names:array<string>,bytes:binary,real:double>"
+    )
+    assert [tuple(row) for row in found.collect()] == [rows[0], (2, None, None, None, None)]
+    assert "PythonRDD" not in found._jdf.queryExecution().toRdd().toDebugString()
+
+
 @check("catalyst.hive_hash", "Catalyst's HiveHash")
 def _(ground: Ground) -> None:
     assert ground.value(catalyst.hive_hash(F.lit("ab"))) == 31 * 97 + 98
