@@ -96,7 +96,7 @@ class Snapshot:
         return self._all_rows(table, where)
 
     def read_in_tasks(self, table: Table) -> DataFrame:
-        """As `read`, in as many tasks as its files are worth: for rows that are given to a user's code, which may be slow."""
+        """As `read`, in as many tasks as its files are worth: for rows that are handed to users' code, which may be slow."""
         rows = self._small_rows(table, {})
         return self._all_rows(table, {}) if rows is None else rows
 

@@ -8,7 +8,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import FLOORS, SUBSCRIPTION_GROUPS
+from schemas import FILTER_CLASSES, FLOORS, SUBSCRIPTION_GROUPS
 
 pytestmark = pytest.mark.quick
 
@@ -17,6 +17,14 @@ def test_the_same_rows_are_no_write(store: Store) -> None:
     at = store.snapshot()
     groups = read_groups(at)
     assert write_if_changed(at, SUBSCRIPTION_GROUPS, groups, dict(reversed(groups.items()))) == ()
+
+
+def test_a_table_without_rows_is_replaced_without_a_replay_of_its_log(store: Store) -> None:
+    newest = store.delta(FILTER_CLASSES).newest()
+    newest.load_state()
+    with newest.with_files(store.spark) as are_known:
+        assert are_known
+        assert newest.is_empty
 
 
 def test_a_table_is_replaced_as_a_whole_by_dataclasses_or_mappings(store: Store) -> None:

@@ -1,8 +1,9 @@
 """Small tables are read where their files lie: the same rows as Delta gives, of the version that is pinned."""
 
+import io
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 from pipelines.consume.offsets import Reached, plan_commit
 from pipelines.errors import StoreError
 from pipelines.spark_internals.delta_files import forget_logs
+from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
@@ -179,6 +181,33 @@ def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Li
     with expect_jobs(one.store.spark, 1):
         at.read_after(COMMITLOG, 2).collect()
     assert at.read_after(COMMITLOG, 3).isEmpty()
+
+
+def test_where_little_is_done_a_small_table_is_one_task_but_for_rows_of_users_code(
+    life: Callable[..., Life],
+) -> None:
+    one = life(mappedFileSizeCommitLog="4096")
+    for number in range(4):
+        one.put(B + number, *({"topic": "T", "body": "b" * 300} for _ in range(5)))
+    spark = cloned(one.store.spark)
+    spark.conf.set("spark.sql.shuffle.partitions", 1)
+    at = Store(spark, one.store.uri).snapshot()
+    by_segment = at.read(COMMITLOG).groupBy("segment").count()
+    in_tasks = at.read_in_tasks(COMMITLOG).groupBy("segment").count()
+    assert "Exchange" not in plan_of(by_segment)
+    assert "Exchange" in plan_of(in_tasks)
+    assert "PushedFilters: [IsNotNull(queue_id), EqualTo(queue_id,0)]" in plan_of(
+        at.read(COMMITLOG).where("queue_id = 0")
+    )
+    assert sorted(by_segment.collect()) == sorted(in_tasks.collect())
+    assert sum(row["count"] for row in by_segment.collect()) == 20
+
+
+def plan_of(rows: DataFrame) -> str:
+    said = io.StringIO()
+    with redirect_stdout(said):
+        rows.explain("formatted")
+    return said.getvalue()
 
 
 def test_a_table_whose_path_spark_could_take_for_a_pattern_has_its_rows_once(

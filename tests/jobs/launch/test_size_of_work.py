@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from jobs.launch.cli import run as run_command
 from jobs.launch.size_of_work import SMALL_BYTES, is_small
+from pipelines.errors import BadInput
 
 
 @pytest.fixture
@@ -60,3 +62,30 @@ def test_a_small_store_is_small_for_all(tmp_path: Path) -> None:
         assert is_small(job, str(tmp_path / "none"), {"from_": "no such thing", "listener": "module:name"}), (
             job
         )
+
+
+@pytest.mark.parametrize(
+    ("command", "is_lasting"),
+    [
+        (["report", "--out", "page.html"], False),
+        (["report", "--watch"], True),
+        (["run_cycle"], False),
+        (["run_cycle", "--every", "5"], True),
+        (["shell"], True),
+        (["deliver"], False),
+    ],
+)
+def test_only_what_goes_on_after_its_first_answer_is_compiled_for_speed(
+    command: list[str], is_lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    def session(*_: Any, is_short: bool, **__: Any) -> None:
+        asked.append(is_short)
+        raise BadInput("no session is started")
+
+    monkeypatch.setattr("jobs.launch.run.session", session)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        run_command([*command, "--store", str(tmp_path / "store")])
+    assert asked[0] is not is_lasting
