@@ -5,7 +5,7 @@ it did not stop in order, so a broker that is started on a half-made export chec
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import CHECKPOINT, checkpoint, config_files
 from pipelines.export.directory import LOCK, UNDER_WAY, ExportDirectory, expect_apart, held
-from pipelines.export.index import write_index
+from pipelines.export.index import KnownIndex, write_index
 from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments
 from pipelines.export.settled import Settled, read_settled
@@ -33,23 +33,37 @@ class Note:
     log_id       Delta's id of the commit log it was made from
     append_seq   the last append in it
     end_offset   where its log ends
-    index_files  name and items of each index file
-    index_timestamp  store time of the last message of the last full index file; 0 without one
+    index        its index files
     under_way_to     how far a run that has begun writes; 0 once it is complete
     """
 
     log_id: str
     append_seq: int
     end_offset: int
-    index_files: Mapping[int, tuple[str, int]] = field(default_factory=dict)
-    index_timestamp: int = 0
+    index: KnownIndex = field(default_factory=KnownIndex)
     under_way_to: int = 0
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
         found = json.loads(content)
-        files = {int(number): (name, items) for number, (name, items) in found["index_files"].items()}
-        return cls(**{**found, "index_files": files})
+        files = {int(number): (name, items) for number, (name, items) in found.pop("index_files").items()}
+        # A note of an earlier version says nothing of segments.
+        segments = {int(segment): items for segment, items in found.pop("index_segments", {}).items()}
+        index = KnownIndex(files, segments, found.pop("index_timestamp"))
+        return cls(**found, index=index)
+
+    def content(self) -> bytes:
+        """The note as a file."""
+        found = asdict(self)
+        index = found.pop("index")
+        return json.dumps(
+            {
+                **found,
+                "index_files": index["files"],
+                "index_segments": index["segments"],
+                "index_timestamp": index["last_full_timestamp"],
+            }
+        ).encode()
 
 
 @dataclass(frozen=True)
@@ -115,9 +129,8 @@ class Export:
     def _write(self, advance: Callable[[int], None]) -> Exported:
         at, to = self._at, self.to
         messages, segments, files = 0, 0, 0
-        index_files = {} if self._note is None else dict(self._note.index_files)
         to.write(ABORT, [])
-        index_timestamp = 0 if self._note is None else self._note.index_timestamp
+        index = KnownIndex() if self._note is None else self._note.index
         if self._note is not None:
             self._write_note(replace(self._note, under_way_to=self.head.next_offset))
         else:
@@ -132,17 +145,15 @@ class Export:
                 messages, segments, files = messages + row.messages, segments + 1, files + 1
                 advance(row.bytes)
             files += write_queues(at, to, self.head, self.from_offset).count()
-            written, index_files, index_timestamp = write_index(at, to, index_files)
+            written, index = write_index(at, to, index, self.from_offset)
             files += written.count()
         settled = read_settled(at, self.head)
         for path, content in config_files(at, self.head, settled, self._now_ms):
             to.write(path, [content])
             files += 1
         files += write_timer(at, to, self.head, self._now_ms)
-        to.write(CHECKPOINT, [checkpoint(self.head, index_timestamp)])
-        self._write_note(
-            Note(self._log_id, self.head.append_seq, self.head.next_offset, index_files, index_timestamp)
-        )
+        to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
+        self._write_note(Note(self._log_id, self.head.append_seq, self.head.next_offset, index))
         to.delete(ABORT)
         to.delete(UNDER_WAY)
         return Exported(messages, segments, files + 2, self.head.next_offset, settled)
@@ -186,12 +197,15 @@ class Export:
         Where segments have expired since, queue files begin elsewhere too.
         """
         segment_bytes = self._at.store.settings.segment_bytes
-        found = {int(entry.name) for entry in self.to.found.entries("commitlog") if entry.name.isdigit()}
+        found = {*map(int, self._segments_found())}
         first = self.head.min_offset - self.head.min_offset % segment_bytes
         return min(found, default=first) >= first and found >= {*range(first, note.end_offset, segment_bytes)}
 
+    def _segments_found(self) -> list[str]:
+        return [entry.name for entry in self.to.found.entries("commitlog") if entry.name.isdigit()]
+
     def _write_note(self, note: Note) -> None:
-        self.to.write(NOTE, [json.dumps(asdict(note)).encode()])
+        self.to.write(NOTE, [note.content()])
 
     def _expect_no_broker_has_begun(self) -> None:
         """Raises BadInput where a broker was started on an export that was cut short: what it has appended would be lost.
@@ -210,6 +224,12 @@ class Export:
         segment_bytes = self._at.store.settings.segment_bytes
         found = self.to.found
         end = max(note.end_offset, note.under_way_to)
+        later = [name for name in map(int, self._segments_found()) if name >= end]
+        if later:
+            raise BadInput(
+                f"{segment_path(min(later))} in {self.to.uri} begins after byte {end}, where the export ends: a broker has "
+                "appended to it. Import what it has appended, or export into an empty directory"
+            )
         position = end % segment_bytes
         path = segment_path(end - position)
         if not found.exists(path):

@@ -1,7 +1,7 @@
 """Index files: hash slots and chains of items, in files of a fixed number of items (docs/rocketmq/store.md 5.1 to 5.3)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from pipelines.dispatch.entries import numbered_index_entries
 from pipelines.export.directory import UNDER_WAY, ExportDirectory
@@ -41,6 +42,25 @@ LATEST_NAME_MS = LAST_MS - 10**9
 # A file's name and its items.
 KnownFile = tuple[str, int]
 
+
+@dataclass(frozen=True)
+class KnownIndex:
+    """What an export holds of the index.
+
+    files     name and items of each file, by its number
+    segments  items of each segment of the log that has some; empty where that is not known
+    last_full_timestamp  store time of the last message of the last full file; 0 without one
+    """
+
+    files: Mapping[int, KnownFile] = field(default_factory=dict)
+    segments: Mapping[int, int] = field(default_factory=dict)
+    last_full_timestamp: int = 0
+
+    def before(self, segment: int) -> list[tuple[int, int]]:
+        """The segments before one, and their items, in order."""
+        return sorted(found for found in self.segments.items() if found[0] < segment)
+
+
 SUMMARY = "file long, items long"
 _WRITTEN = pa.schema([("file", pa.int64()), ("items", pa.int64())])
 _COUNTED = pa.schema([("segment", pa.int64()), ("items", pa.int64())])
@@ -58,7 +78,7 @@ class Message:
 class SortedItems:
     """Items of the index in a broker's order, in a file a segment: small enough to be sent to executors.
 
-    counts  (segment, how many items) of each segment with items, in order
+    counts  (segment, how many items) of each segment with items, in order; those of the first ones may have no file
     """
 
     to: ExportDirectory
@@ -178,9 +198,9 @@ def _whole_seconds(milliseconds: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]
     return np.sign(milliseconds) * (np.abs(milliseconds) // 1_000)
 
 
-def _sorted_items(at: Snapshot, to: ExportDirectory) -> SortedItems:
-    """Write every item of the index, a file a segment, which the index files are made from."""
-    keys = numbered_index_entries(at.read(COMMITLOG)).select(
+def _sorted_items(at: Snapshot, to: ExportDirectory, segment: int) -> list[tuple[int, int]]:
+    """Write every item of the segments from one on, a file a segment; (segment, how many items) of each that has some."""
+    keys = numbered_index_entries(at.read(COMMITLOG).where(F.col("segment") >= segment)).select(
         "segment", "physical_offset", "key_number", "key_hash", "store_timestamp"
     )
     in_order = keys.repartition("segment").sortWithinPartitions("segment", "physical_offset", "key_number")
@@ -195,7 +215,24 @@ def _sorted_items(at: Snapshot, to: ExportDirectory) -> SortedItems:
 
     written = in_order.drop("key_number").mapInArrow(write, "segment long, items long")
     # A row a segment.
-    return SortedItems(to, tuple(sorted((row.segment, row["items"]) for row in written.collect())))
+    return sorted((row.segment, row["items"]) for row in written.collect())
+
+
+def _last_whole(before: Sequence[tuple[int, int]], size: int) -> tuple[int, int]:
+    """(how many files are full of the items of some segments, the first segment that another file needs items of).
+
+    A file needs the last item of the file before it too.
+
+    >>> _last_whole([(0, 3), (100, 4), (200, 4)], 5), _last_whole([(0, 3), (100, 4)], 8), _last_whole([], 5)
+    ((2, 200), (0, 0), (0, 0))
+    """
+    full = sum(items for _, items in before) // size
+    start = 0
+    for segment, items in before:
+        start += items
+        if start >= full * size and full:
+            return full, segment
+    return 0, 0
 
 
 def _by_segment(batch: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
@@ -214,25 +251,34 @@ def _items_path(segment: int) -> str:
 
 
 def write_index(
-    at: Snapshot, to: ExportDirectory, known: Mapping[int, KnownFile]
-) -> tuple[DataFrame, dict[int, KnownFile], int]:
-    """Write the index files that are not known yet. A row a file (SUMMARY); the name and items of all files by
-    number; and the store time of the last message of the last full index file, 0 without one.
+    at: Snapshot, to: ExportDirectory, known: KnownIndex, from_offset: int
+) -> tuple[DataFrame, KnownIndex]:
+    """Write the index files that are not known yet: a row a file (SUMMARY), and what the export holds after it.
 
-    known  name and items by number, of files that are there already: those that have as many items as before stay
+    known        what it holds: files that have as many items as before stay
+    from_offset  where the rows begin that are not in it, bytes
 
-    The frame writes when it is read.
+    Only keys are read of which a file is written. The frame writes when it is read.
     """
     settings = at.store.settings
     size = int(settings["maxIndexNum"]) - 1
-    items = _sorted_items(at, to)
-    spans = [(begin, min(begin + size, items.count)) for begin in range(0, items.count, size)]
+    first_new = from_offset - from_offset % settings.segment_bytes
+    kept, segment = _last_whole(known.before(first_new), size)
+    items = SortedItems(to, (*known.before(segment), *_sorted_items(at, to, segment)))
+    spans = {
+        begin // size: (begin, min(begin + size, items.count))
+        for begin in range(kept * size, items.count, size)
+    }
     # Two items a file.
-    begins = [items.message(begin).store_timestamp for begin, _ in spans]
-    ends = dict(enumerate(items.message(end - 1) for _, end in spans))
-    names = dict(enumerate(file_names(begins, [known.get(file, ("", 0))[0] for file in ends])))
-    whole = {file: (names[file], end - begin) for file, (begin, end) in enumerate(spans)}
-    changed = [file for file, found in whole.items() if known.get(file) != found]
+    begins = [items.message(begin).store_timestamp for begin, _ in spans.values()]
+    ends = {file: items.message(end - 1) for file, (_, end) in spans.items()}
+    if kept:
+        ends[kept - 1] = items.message(kept * size - 1)
+    stay = {file: known.files[file] for file in range(kept)}
+    named = [known.files.get(file, ("", 0))[0] for file in spans]
+    names = dict(zip(spans, file_names(begins, named, stay[kept - 1][0] if kept else ""), strict=True))
+    written = {file: (names[file], end - begin) for file, (begin, end) in spans.items()}
+    changed = [file for file, found in written.items() if known.files.get(file) != found]
     writer = IndexFiles(to, int(settings["maxHashSlotNum"]), size, names, ends, items)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -244,23 +290,32 @@ def write_index(
     files = frame_of(spark, [(file,) for file in changed], "file long").repartitionByRange(
         min(max(1, len(changed)), task_count(at)), "file"
     )
-    full = [ends[file].store_timestamp for file, (_, count) in whole.items() if count == size]
-    return files.mapInArrow(write, SUMMARY), whole, full[-1] if full else 0
+    whole = stay | written
+    full = [ends[file].store_timestamp for file in sorted(ends) if whole[file][1] == size]
+    after = KnownIndex(whole, dict(items.counts), full[-1] if full else 0)
+    return files.mapInArrow(write, SUMMARY), after
 
 
-def file_names(begins: Sequence[int], known: Sequence[str]) -> list[str]:
+def file_names(begins: Sequence[int], known: Sequence[str], before: str = "") -> list[str]:
     """Names of index files, in the order of the files: the time of the first message, as `yyyyMMddHHmmssSSS`.
 
-    known  the name a file has already; '' for a new one
+    known   the name a file has already; '' for a new one
+    before  the name of the file before them; '' where there is none
 
     A broker reads its files in the order of their names, so each is later than the one before.
 
     >>> file_names([0, 0, 1_000], ["", "", ""])
     ['19700101000000000', '19700101000000001', '19700101000001000']
     """
-    names, last = [], -1
+    names, last = [], _named_moment(before) if before else -1
     for begin, name in zip(begins, known, strict=True):
         at = last = max(min(begin, LATEST_NAME_MS), last + 1)
         moment = datetime.fromtimestamp(at // 1_000, UTC)
         names.append(name or f"{moment:%Y%m%d%H%M%S}{at % 1_000:03d}")
     return names
+
+
+def _named_moment(name: str) -> int:
+    """The epoch milliseconds that a file's name says."""
+    seconds = datetime.strptime(name[:14], "%Y%m%d%H%M%S").replace(tzinfo=UTC).timestamp()
+    return int(seconds) * 1_000 + int(name[14:])

@@ -84,7 +84,7 @@ def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int) -> Plan
 def has_followed(at: Snapshot, master_uri: str) -> bool:
     """Whether a slave has ended a run with its master since it took the role."""
     known = read_replicas(at).get(MASTERS_ID)
-    return known is not None and known.uri == master_uri
+    return known is not None and known.uri != NO_MASTER and is_same_directory(known.uri, master_uri)
 
 
 def earlier_runs_forgotten(at: Snapshot) -> tuple[Write, ...]:
@@ -120,7 +120,7 @@ def _write_news(
         return [asdict(replicas[name]) | {"updated_timestamp": 0} for name in sorted(replicas)]
 
     is_recent = all(
-        after[name].updated_timestamp - each.updated_timestamp < HEARTBEAT_MS
+        abs(after[name].updated_timestamp - each.updated_timestamp) < HEARTBEAT_MS
         for name, each in before.items()
         if name in after
     )

@@ -105,6 +105,7 @@ def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES) -> Pla
     The plan's result: `copied` rows, `reached`, the end of the slave's log after it, and `more`, whether rows are left.
     """
     head = read_head(at)
+    master = master.reaching(head.next_offset)
     part = _next_part(master, head, part_bytes)
     found = None if part is None else survey(part[0], head)
     if part is None or found is None:

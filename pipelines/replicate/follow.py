@@ -8,7 +8,7 @@ from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
 from pipelines.replicate.acks import has_followed, plan_ack, plan_first_ack, plan_set, replica_id_of
 from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
-from pipelines.replicate.fence import plan_fence
+from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
@@ -63,7 +63,9 @@ def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, 
     known = settings_now(at)
     if is_slave(at):
         finish_truncation(slave)
-    expect_joins(slave.snapshot(), master)
+    at = slave.snapshot()
+    master = master.reaching(head_as_found(at).next_offset)
+    expect_joins(at, master)
     commit(master.store, first_ack)
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
     # Until a run has ended well: one that was killed may have taken the role and no more.
@@ -74,17 +76,18 @@ def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, 
 
 
 def _fence(slave: Store, master: Master) -> None:
-    """Have writers that planned while the store was a master, or followed another one, lose the race.
+    """Have what was planned while the store was a master, or followed another one, lose the race.
 
     The fence may take the number of a cut that another run has recorded.
     """
-    commit(slave, partial(plan_fence, master_uri=master.uri))
+    commit(slave, partial(plan_fence_of_whole, master_uri=master.uri))
     finish_truncation(slave)
 
 
 def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> dict[str, Any]:
     """Take over all that the master has as of its snapshot; the counts of replicate."""
     slave = run.store
+    master = master.reaching(head_as_found(slave.snapshot()).next_offset)
     truncated_from = _cut_to_master(run, master)
     run.commit(lambda at: _plan_before_rows(at, master, from_last_file))
     start = head_as_found(slave.snapshot()).next_offset
@@ -138,10 +141,14 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     at = run.store.snapshot()
     if at.number(COMMITLOG) < 0:
         return None
-    point = expect_joins(at, master)
+    point = expect_joins(at, master.reaching(head_as_found(at).next_offset))
     if point >= head_as_found(at).next_offset:
         return None
-    cut_from = truncate(run.store, lambda at: expect_joins(at, master), master.uri)
+    cut_from = truncate(
+        run.store,
+        lambda at: expect_joins(at, master.reaching(head_as_found(at).next_offset)),
+        master.uri,
+    )
     if cut_from is None:
         return None
     run.wrote = True

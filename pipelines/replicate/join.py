@@ -13,7 +13,7 @@ from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
-from pipelines.store.role import SLAVE, settings_now, without_role
+from pipelines.store.role import SLAVE, follows, settings_now, without_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CUTS, STORE_SETTINGS
@@ -59,6 +59,8 @@ def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) ->
     """
     own = settings_now(at)
     wanted = _role(master, replica_id)
+    if follows(at, master.uri):  # perhaps by another path
+        wanted["haMasterAddress"] = str(own["haMasterAddress"])
     # Another run may have made it the slave of this very master.
     if _role_in(own) not in (_role_in(known), _role_in(wanted)):
         raise StoreError(
@@ -87,6 +89,11 @@ def expect_joins(at: Snapshot, master: Master) -> int:
         _expect_not_expired(head.next_offset, master)
         return head.next_offset
     point = _point(at, head.next_offset, master)
+    if point < head.min_offset:
+        raise BadInput(
+            f"{_them(at, master)} part at byte {point}, and the slave's begins at {head.min_offset}: it has nothing of what "
+            f"they share. {_new_slave()}"
+        )
     own = last_row(at, point)
     if own is not None and own.physical_offset + own.size_bytes > point:
         raise BadInput(
@@ -145,9 +152,12 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
 def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
     """Offsets at which the master has cut its log below the slave's end, and the slave has another row there.
 
-    A master that was put back as it was earlier is shorter, and has the same row there.
+    A master that was put back as it was earlier is shorter, and has the same row there. Of a cut before the first row of
+    either log, as rows expire, or a slave begins with the last segment, nothing can be compared: whether the logs are one
+    then shows in the slave's last row.
     """
-    cuts = [row.physical_offset for row in master.at.rows(CUTS) if row.physical_offset < own_end]
+    begins = max(head_as_found(at).min_offset, master.head.min_offset)
+    cuts = [row.physical_offset for row in master.at.rows(CUTS) if begins <= row.physical_offset < own_end]
     return [cut for cut in cuts if _first_row(at, cut) != _first_row(master.at, cut)]
 
 

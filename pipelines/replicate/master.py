@@ -55,6 +55,10 @@ class Master:
         """Where its log ends, bytes."""
         return self.head.next_offset
 
+    def reaching(self, offset: int) -> "Master":
+        """This one, or the master as it is now where a slave has more than it had: another run has copied that since."""
+        return self if offset <= self.end else Master.read(self.store)
+
     def rows_from(self, offset: int) -> DataFrame:
         """The log's rows from an offset on; only the files of their segments are read."""
         segment_bytes = self.store.settings.segment_bytes

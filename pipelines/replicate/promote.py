@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from pipelines.errors import BadInput
-from pipelines.replicate.fence import plan_fence
+from pipelines.replicate.fence import plan_fence, plan_fence_of_whole
 from pipelines.replicate.truncate import finish_truncation
 from pipelines.rocketmq.settings import SETTINGS
 from pipelines.store.commit import commit
@@ -19,7 +19,7 @@ from pipelines.store.epochs import read_epochs, with_promotion
 from pipelines.store.head import read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
-from pipelines.store.role import NO_MASTER, SLAVE, is_slave, master_of, settings_now
+from pipelines.store.role import NO_MASTER, SLAVE, follows, is_slave, master_of, settings_now
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -47,7 +47,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     at = store.snapshot()
     if not is_slave(at):
         return _promoted_before(at, epoch, old)
-    finish_truncation(store)
+    _finish_truncation(run)
     number, role = epoch, str(SETTINGS["brokerRole"].default)
     if old is not None:
         _expect_its_master(at, old)
@@ -64,12 +64,22 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
         commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id))
         commit(old, partial(plan_fence, master_uri=store.uri))
     run.commit(_plan_letting_go)
-    run.commit(partial(plan_fence, master_uri=NO_MASTER))
-    finish_truncation(store)
+    run.commit(partial(plan_fence_of_whole, master_uri=NO_MASTER))
+    _finish_truncation(run)
     run.commit(partial(_plan_epoch, number=number))
     run.commit(_plan_no_replicas)
     run.commit(partial(_plan_master, role=role))
     return _promoted(store.snapshot())
+
+
+def _finish_truncation(run: Work) -> None:
+    """Make the cut that a run of `replicate` has recorded and not made, and say so: its rows are no longer in the log."""
+    cut_from = finish_truncation(run.store)
+    if cut_from is not None:
+        run.warn(
+            f"a run of replicate was to cut the log at byte {cut_from}, as the master it followed never had what came after "
+            "it: that is no longer in the log, but kept in cut_rows"
+        )
 
 
 def _promoted(at: Snapshot) -> Promoted:
@@ -80,7 +90,7 @@ def _promoted(at: Snapshot) -> Promoted:
 def _promoted_before(at: Snapshot, epoch: int | None, old: Store | None) -> Promoted:
     """What a promotion that is made again reports."""
     last = max(read_epochs(at))
-    is_fenced = old is not None and is_slave(old.snapshot()) and master_of(old.snapshot()) == at.store.uri
+    is_fenced = old is not None and follows(old.snapshot(), at.store.uri)
     if epoch == last.epoch or (epoch is None and is_fenced):
         return _promoted(at)
     raise BadInput(
@@ -102,7 +112,7 @@ def _expect_its_master(at: Snapshot, old: Store) -> None:
 
 def _expect_not_promoted_over(at: Snapshot, new_uri: str) -> None:
     """Raises BadInput where the old master follows another store: that one was promoted first."""
-    if is_slave(at) and master_of(at) != new_uri:
+    if is_slave(at) and not follows(at, new_uri):
         raise BadInput(
             f"the old master at {at.store.uri} follows {master_of(at) or 'nobody'} now: another store was promoted. Have "
             f"this one follow it: `commitlake replicate --store {new_uri} --master {master_of(at) or 'URI'}`"

@@ -55,10 +55,13 @@ def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) ->
     return recorded.get("offset")
 
 
-def finish_truncation(store: Store) -> None:
-    """Make the cut that is recorded and not made yet, if there is one."""
+def finish_truncation(store: Store) -> int | None:
+    """Make the cut that is recorded and not made yet; its offset, None where there is none."""
+    made = None
     while (offset := unfinished(store.snapshot())) is not None:
         _make_cut(store, offset)
+        made = offset if made is None else min(made, offset)
+    return made
 
 
 def _make_cut(store: Store, offset: int) -> None:

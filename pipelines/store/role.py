@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
 from schemas import (
@@ -62,6 +63,14 @@ def master_of(at: Snapshot) -> str | None:
     return settings_now(at)["haMasterAddress"] or None if is_slave(at) else None
 
 
+def follows(at: Snapshot, uri: str) -> bool:
+    """Whether the store is a slave of the one at a URI, by whichever path that is named; of nobody for NO_MASTER."""
+    master = master_of(at) or NO_MASTER
+    return is_slave(at) and (
+        master == uri or (NO_MASTER not in (master, uri) and is_same_directory(master, uri))
+    )
+
+
 def expect_master(at: Snapshot) -> None:
     """Raises BadInput for a slave, which refuses every job that writes messages, topics or groups."""
     if not is_slave(at):
@@ -81,7 +90,7 @@ def expect_master(at: Snapshot) -> None:
 def expect_role(at: Snapshot, plan: Plan) -> None:
     """Raises BadInput for a plan that is not for a store of this role."""
     if plan.follows_master is not None:
-        if not is_slave(at) or (master_of(at) or NO_MASTER) != plan.follows_master:
+        if not follows(at, plan.follows_master):
             raise BadInput(
                 f"the store at {at.store.uri} does not follow {plan.follows_master or 'a master'} any more: it was "
                 "promoted, or another run has made it the slave of another master. Nothing was written since then"

@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import StoreError
-from pipelines.export.export import Export
+from pipelines.export import index
+from pipelines.export.directory import ExportDirectory
+from pipelines.export.export import NOTE, Export
 from pipelines.store.commit import commit
+from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import CUTS
 from tests.conftest import JobRun, write_jsonl
 from tests.export.test_export_store import files_of
+from tests.life import B
 from tests.scenes.processes import end, start
 
 
@@ -228,6 +233,64 @@ def test_an_export_from_which_rows_were_cut_off_is_refused_where_a_broker_went_o
     refused = commitlake("export_store", *at, "--to", export)
     assert refused.exit_status == 2
     assert "a broker has appended to it" in refused.stderr
+
+
+def test_an_export_whose_last_segment_a_broker_has_let_expire_is_refused(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    store = new_store(mappedFileSizeCommitLog="4096")
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    rows = [{"topic": "T", "queue_id": 0, "body": "a"}]
+    commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / "a.jsonl", rows))
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    log = tmp_path / "export" / "commitlog"
+    for segment in (4096, 8192):
+        (log / f"{segment:020d}").write_bytes(b"\1" * 4096)
+    (log / f"{0:020d}").unlink()
+    refused = commitlake("export_store", *at, *to)
+    assert refused.exit_status == 2
+    assert "a broker has appended to it" in refused.stderr
+    assert sorted(path.name for path in log.iterdir()) == [f"{segment:020d}" for segment in (4096, 8192)]
+
+
+def test_an_export_again_reads_only_keys_of_index_files_that_it_writes(
+    commitlake: Callable[..., JobRun],
+    new_store: Callable[..., Store],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = new_store(mappedFileSizeCommitLog="2048", maxIndexNum="8", maxHashSlotNum="5")
+    sort, read = index._sorted_items, []
+
+    def sorted_items(at: Snapshot, to: ExportDirectory, segment: int) -> list[tuple[int, int]]:
+        read.append(segment)
+        return sort(at, to, segment)
+
+    monkeypatch.setattr(index, "_sorted_items", sorted_items)
+    at = ("--store", store.uri)
+    for number, keys in enumerate(
+        ["a", "b c d e f g h", "", "i", "j k l m n o p q r s t u v w x y", "", "z"]
+    ):
+        rows = [
+            {"topic": "T", "body": "b" * 400, "keys": keys, "unique_key": f"{number}{row}"}
+            for row in range(3)
+        ]
+        commitlake(
+            "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", rows), "--now", B + number
+        )
+        assert commitlake("export_store", *at, "--to", tmp_path / "again").exit_status == 0
+        assert commitlake("export_store", *at, "--to", tmp_path / f"fresh-{number}").exit_status == 0
+        again, fresh = (
+            {path.name: path.read_bytes() for path in (tmp_path / name / "index").iterdir()}
+            for name in ("again", f"fresh-{number}")
+        )
+        assert again == fresh
+        notes = [json.loads((tmp_path / name / NOTE).read_text()) for name in ("again", f"fresh-{number}")]
+        assert notes[0] == notes[1]
+    later, whole = read[::2], read[1::2]
+    assert whole == [0] * len(whole)
+    # A file is of seven items, fewer than a segment has.
+    assert later[-1] >= read_head(store.snapshot()).next_offset - 4 * 2048
 
 
 # Ends itself and its JVM, as if killed, once the log's segments are written and its queues are not.

@@ -12,19 +12,22 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, HeadMoved
-from pipelines.replicate import follow, truncate
+from pipelines.expiry.retention import HOUR_MS
+from pipelines.replicate import copy_log, follow, truncate
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins
 from pipelines.replicate.master import Master, open_master
+from pipelines.spark_internals.arrow import frame_of
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CUT_ROWS, CUTS
+from schemas import COMMITLOG, CUT_ROWS, CUTS, STORE_SETTINGS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
+from tests.store.test_planned import has_every_row_twice, written
 
 Split = tuple[Life, Life]
 
@@ -399,3 +402,153 @@ def test_a_cut_of_a_later_time_takes_nothing_of_a_log_that_was_put_back(split: S
 
     assert cut(rows.withColumn("append_id", F.lit("an earlier time"))) is None
     assert cut(rows) == offset
+
+
+def failed_back(split: Split) -> Split:
+    """The old master follows the new one, is promoted again, and takes messages in five segments; its log has a cut."""
+    old, new = split
+    replicate(old.store.uri, new.store.uri)
+    old.job("promote", B, "--old-master", new.store.uri)
+    for number in range(7):
+        old.put(B + number, {"topic": "T", "queue_id": 0, "body": "b" * 300})
+    replicate(new.store.uri, old.store.uri)
+    assert old.store.cuts.count() == 1
+    return old, new
+
+
+@pytest.mark.parametrize("expires", ["master", "slave"])
+def test_a_cut_of_long_ago_says_nothing_of_logs_that_begin_after_it(split: Split, expires: str) -> None:
+    old, new = failed_back(split)
+    one = old if expires == "master" else new
+    one.job("dispatch", B)
+    assert one.job("maintain", B + 5 * HOUR_MS, "--retention-hours", 1).result["segments_expired"]
+    for number in range(2):
+        old.put(B + 6 * HOUR_MS, {"topic": "T", "queue_id": 0, "body": f"later-{number}"})
+        ended = replicate(new.store.uri, old.store.uri).result
+        assert (ended["copied"], ended["truncated_from"]) == (1, None)
+    assert [row.body for row in new.rows()][-2:] == [b"later-0", b"later-1"]
+
+
+def test_nor_of_a_slave_that_began_with_the_last_segment(split: Split, tmp_path: Path) -> None:
+    old, _ = failed_back(split)
+    last = tmp_path / "last"
+    assert replicate(str(last), old.store.uri, "--from-last-file").result["copied"] == 1
+    for _ in range(2):
+        ended = replicate(str(last), old.store.uri).result
+        assert (ended["copied"], ended["truncated_from"]) == (0, None)
+
+
+def test_a_slave_that_begins_after_what_it_shares_with_its_master_keeps_its_rows(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    message = {"topic": "T", "queue_id": 0, "body": "b" * 300}
+    old = life(mappedFileSizeCommitLog="1024")
+    old.put(B, message)
+    lagging = slave_of(old, tmp_path / "lagging")
+    for _ in range(3):
+        old.put(B, message, message)
+    replicate(str(tmp_path / "last"), old.store.uri, "--from-last-file")
+    lagging.job("promote", B)
+    for _ in range(3):
+        lagging.put(B, message)
+    refused = run_job(
+        ["replicate", "--store", str(tmp_path / "last"), "--master", lagging.store.uri, "--now", str(B)]
+    )
+    assert refused.exit_status == 2
+    assert "it has nothing of what they share" in refused.stderr
+    assert Store(old.store.spark, str(tmp_path / "last")).commitlog.count() == 1
+
+
+@pytest.mark.parametrize("has_cut", [False, True])
+def test_a_run_whose_master_has_gone_on_since_it_read_it_takes_what_another_run_has_copied(
+    pair: Split, monkeypatch: pytest.MonkeyPatch, has_cut: bool
+) -> None:
+    master, slave = pair
+    if has_cut:  # where its log ended when the run began
+        cut = frame_of(
+            master.store.spark, [(0, read_head(master.store.snapshot()).next_offset)], CUTS.columns
+        )
+        commit(master.store, lambda at: Plan((at.replace(CUTS, cut),)))
+    join_master = follow.join_master
+
+    def then_another_run(*arguments: Any) -> Any:
+        joined = join_master(*arguments)
+        monkeypatch.setattr("jobs.replicate.join_master", join_master)
+        master.put(B, {"topic": "T", "body": "more"})
+        assert replicate(slave.store.uri, master.store.uri).result["copied"] == 1
+        return joined
+
+    monkeypatch.setattr("jobs.replicate.join_master", then_another_run)
+    ended = replicate(slave.store.uri, master.store.uri).result
+    assert (ended["copied"], ended["truncated_from"]) == (0, None)
+    assert log_of(slave.store) == log_of(master.store)
+
+
+def test_a_cut_planned_before_a_promotion_is_not_recorded_after_it(
+    split: Split, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old, new = split
+    follow.join_master(old.store, follow.Following(new.store.uri), B)
+    write = committing._write
+
+    def after_a_promotion(store: Store, writes: Any, committed: Any) -> None:
+        if store.uri == old.store.uri and writes[0].table is CUT_ROWS:
+            monkeypatch.setattr(committing, "_write", write)
+            old.job("promote", B)
+        write(store, writes, committed)
+
+    monkeypatch.setattr(committing, "_write", after_a_promotion)
+    refused = run_job(["replicate", "--store", old.store.uri, "--master", new.store.uri, "--now", str(B)])
+    assert refused.exit_status == 2, refused.stderr
+    assert old.store.cuts.count() == 0
+    third = slave_of(old, tmp_path / "third")
+    old.put(B, {"topic": "T", "queue_id": 0, "body": "acknowledged"})
+    third.job("promote", B, "--old-master", old.store.uri)
+    old.job("promote", B)  # the third one is lost
+    assert [row.body for row in old.rows()] == [b"both-0", b"both-1", b"old-0", b"old-1", b"acknowledged"]
+
+
+def test_a_promotion_says_which_cut_it_has_made(split: Split) -> None:
+    old, new = split
+    follow.join_master(old.store, follow.Following(new.store.uri), B)
+    offset = old.rows()[2].physical_offset
+    commit(old.store, lambda at: truncate._plan_record(at, offset))
+    promoted = run_job(["promote", "--store", old.store.uri, "--now", str(B), "--quiet"])
+    assert promoted.exit_status == 0, promoted.stderr
+    assert f"cut the log at byte {offset}" in promoted.stderr
+    assert cut_rows(old) == ["old-0", "old-1"]
+
+
+def test_a_damaged_append_of_a_slave_is_not_hidden_by_a_fence(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life()
+    master.put(B, *({"topic": "T", "body": str(number)} for number in range(3)))
+    command = ["replicate", "--store", str(tmp_path / "slave"), "--master", master.store.uri, "--now", str(B)]
+    with monkeypatch.context() as patched:
+        written(patched, copy_log, "copied_rows", has_every_row_twice)
+        assert run_job(command).exit_status == 1
+    again = run_job(command)
+    assert again.exit_status == 1
+    assert "validate" in again.stderr
+    repaired = run_job(["validate", "--store", str(tmp_path / "slave"), "--repair", "--now", str(B)])
+    assert (repaired.exit_status, repaired.result["repaired"]) == (0, 3), repaired.stderr
+    assert run_job(command).exit_status == 0
+    assert log_of(Store(master.store.spark, str(tmp_path / "slave"))) == log_of(master.store)
+
+
+def test_a_master_named_by_another_path_is_the_same(pair: Split, tmp_path: Path) -> None:
+    master, slave = pair
+    link = tmp_path / "link"
+    link.symlink_to(master.store.uri)
+    before = slave.store.snapshot()
+    for uri in (str(link), master.store.uri, str(link)):
+        assert replicate(slave.store.uri, uri).result["copied"] == 0
+    at = slave.store.snapshot()
+    assert at.number(COMMITLOG) == before.number(COMMITLOG)
+    assert at.version(STORE_SETTINGS) == before.version(STORE_SETTINGS)
+    other = tmp_path / "other"
+    other.symlink_to(slave.store.uri)
+    slave.job("promote", B, "--old-master", str(link))
+    again = run_job(["promote", "--store", str(other), "--old-master", str(link), "--now", str(B)])
+    assert again.exit_status == 0, again.stderr
