@@ -35,7 +35,7 @@ from jobs.launch.command_line import (
 from jobs.launch.examples import epilog
 from jobs.launch.failures import explain, first_line
 from jobs.launch.run import Run
-from jobs.launch.size_of_work import is_small
+from jobs.launch.size_of_work import is_moderate, is_small
 from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS
 from pipelines.spark_internals.arrow import frame_of
@@ -84,6 +84,7 @@ def _command(
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
             is_small=is_small(function.__name__, common["store"], options),
+            is_moderate=is_moderate(function.__name__, common["store"], options),
             is_lasting=_is_lasting(function.__name__, options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))

@@ -4,6 +4,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.spark_internals.jvm import java_session, jvm
 
+_CODE_OF_PLANS, _CODE_OF_EXPRESSIONS = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
+
 
 def cloned(spark: SparkSession) -> SparkSession:
     """A session with the settings, views and functions of another one as they are now; what is set in it stays in it.
@@ -12,6 +14,13 @@ def cloned(spark: SparkSession) -> SparkSession:
     Read from Spark 4.1.4: the constructor takes Java's session, `cloneSession` is Spark's own.
     """
     return SparkSession(spark.sparkContext, java_session(spark).cloneSession())
+
+
+def compile_plans(spark: SparkSession) -> None:
+    """Have a session that was started for few rows compile its plans from now on: there are many after all."""
+    if spark.conf.get(_CODE_OF_PLANS) == "false":
+        spark.conf.set(_CODE_OF_PLANS, "true")
+        spark.conf.unset(_CODE_OF_EXPRESSIONS)
 
 
 def make_active(spark: SparkSession) -> None:

@@ -709,6 +709,17 @@ def _(ground: Ground) -> None:
     assert ground.spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
+@check("sessions.compile_plans", "spark.sql.codegen.factoryMode, a setting that Spark does not document")
+def _(ground: Ground) -> None:
+    interpreting = sessions.cloned(ground.spark)
+    interpreting.conf.set("spark.sql.codegen.wholeStage", "false")
+    interpreting.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    sessions.compile_plans(interpreting)
+    assert interpreting.conf.get("spark.sql.codegen.factoryMode") == "FALLBACK"
+    plan = interpreting.range(9).selectExpr("sum(id)")._jdf.queryExecution().executedPlan().toString()
+    assert "*(1)" in plan or "AdaptiveSparkPlan" in plan
+
+
 @check("sessions.make_active", "SparkSession.setActiveSession of Spark's classic session in Java")
 def _(ground: Ground) -> None:
     active = jvm.jvm(ground.spark).org.apache.spark.sql.classic.SparkSession

@@ -1,5 +1,6 @@
 """Which commands are small, judged by files alone."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.launch.cli import run as run_command
-from jobs.launch.size_of_work import SMALL_BYTES, is_small
+from jobs.launch.size_of_work import MODERATE_BYTES, SMALL_BYTES, is_moderate, is_small
 from pipelines.errors import BadInput
 
 
@@ -17,6 +18,11 @@ def store(tmp_path: Path) -> Path:
     store = tmp_path / "store"
     for name in ("commitlog/segment=0", "parked", "progress/_delta_log", "commitlog/_delta_log"):
         (store / name).mkdir(parents=True)
+    commits = {0: 500_000, 1: 2_000_000}
+    for number, timestamp in commits.items():
+        actions = [{"protocol": {}}, {"commitInfo": {"timestamp": timestamp}}]
+        log = store / "progress" / "_delta_log" / f"{number:020d}.json"
+        log.write_text("\n".join(map(json.dumps, actions)))
     large(store / "commitlog/segment=0/part.parquet")
     for folder in (store / "commitlog/segment=0", store / "commitlog"):
         os.utime(folder, (1_000, 1_000))
@@ -55,6 +61,19 @@ def test_a_tick_is_small_where_little_is_new_and_little_waits(store: Path, tmp_p
 def test_nothing_is_known_of_what_lies_elsewhere(store: Path) -> None:
     assert not is_small("dispatch", "s3a://bucket/store", {})
     assert not is_small("put_messages", str(store), {"input_": "hdfs:///in"})
+
+
+def test_in_a_copy_of_a_store_what_was_dispatched_is_not_known_by_the_times_of_files(store: Path) -> None:
+    for folder in (store / "commitlog/segment=0", store / "commitlog"):
+        os.utime(folder, (3_000, 3_000))
+    assert not is_small("dispatch", str(store), {})
+
+
+def test_a_query_of_a_moderate_store_is_not_compiled_for_speed(store: Path) -> None:
+    assert is_moderate("sql", str(store), {"statement": "SELECT 1"})
+    assert not is_moderate("export_store", str(store), {})
+    large(store / "commitlog/segment=0/part.parquet", MODERATE_BYTES + 1)
+    assert not is_moderate("sql", str(store), {"statement": "SELECT 1"})
 
 
 def test_a_small_store_is_small_for_all(tmp_path: Path) -> None:
