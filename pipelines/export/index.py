@@ -56,6 +56,11 @@ class KnownIndex:
     segments: Mapping[int, int] = field(default_factory=dict)
     last_full_timestamp: int = 0
 
+    def is_of(self, size: int) -> bool:
+        """Whether its files are full with so many items, but for the last one."""
+        items = [self.files[file][1] for file in sorted(self.files)]
+        return all(count == size for count in items[:-1]) and max(items, default=0) <= size
+
     def before(self, segment: int) -> list[tuple[int, int]]:
         """The segments before one, and their items, in order."""
         return sorted(found for found in self.segments.items() if found[0] < segment)
@@ -262,6 +267,9 @@ def write_index(
     """
     settings = at.store.settings
     size = int(settings["maxIndexNum"]) - 1
+    if not known.is_of(size):  # maxIndexNum was another
+        to.delete("index")
+        known = KnownIndex()
     first_new = from_offset - from_offset % settings.segment_bytes
     kept, segment = _last_whole(known.before(first_new), size)
     items = SortedItems(to, (*known.before(segment), *_sorted_items(at, to, segment)))

@@ -268,9 +268,10 @@ def test_an_export_again_reads_only_keys_of_index_files_that_it_writes(
 
     monkeypatch.setattr(index, "_sorted_items", sorted_items)
     at = ("--store", store.uri)
-    for number, keys in enumerate(
-        ["a", "b c d e f g h", "", "i", "j k l m n o p q r s t u v w x y", "", "z"]
-    ):
+    keys_of_puts = ["a", "b c d e f g h", "", "i", "j k l m n o p q r s t u v w x y", "", "z"]
+    for number, keys in enumerate([*keys_of_puts, "other files", ""]):
+        if keys == "other files":
+            commitlake("settings", *at, "set", "maxIndexNum=12")
         rows = [
             {"topic": "T", "body": "b" * 400, "keys": keys, "unique_key": f"{number}{row}"}
             for row in range(3)
@@ -289,7 +290,8 @@ def test_an_export_again_reads_only_keys_of_index_files_that_it_writes(
         assert notes[0] == notes[1]
     later, whole = read[::2], read[1::2]
     assert whole == [0] * len(whole)
-    # A file is of seven items, fewer than a segment has.
+    assert later[len(keys_of_puts)] == 0
+    # A file is of eleven items, about as many as a segment has.
     assert later[-1] >= read_head(store.snapshot()).next_offset - 4 * 2048
 
 
