@@ -40,7 +40,7 @@ class Run:
     fixed_now_ms     the job's clock where --now fixes it; None: the machine's
     quiet            whether to print only the result and errors
     is_small         whether it has little to do
-    is_moderate      whether it reads so little that compiling for speed would not pay
+    is_moderate      whether that is so little that compiling for speed would not pay, as where it is small
     is_lasting       whether its session stays for more than this
     run_id           unique for each run
     wrote            whether it has committed anything
@@ -76,7 +76,7 @@ class Run:
         spark = session(
             f"commitlake {self.job}",
             is_small=self.is_small,
-            is_short=(self.is_small or self.is_moderate) and not self.is_lasting,
+            is_short=self.is_moderate and not self.is_lasting,
             runs_users_code=self.job in RUN_USERS_CODE,
             **self.session_settings,
         )

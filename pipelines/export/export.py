@@ -197,12 +197,12 @@ class Export:
         Where segments have expired since, queue files begin elsewhere too.
         """
         segment_bytes = self._at.store.settings.segment_bytes
-        found = {*map(int, self._segments_found())}
+        found = self._segments_found()
         first = self.head.min_offset - self.head.min_offset % segment_bytes
         return min(found, default=first) >= first and found >= {*range(first, note.end_offset, segment_bytes)}
 
-    def _segments_found(self) -> list[str]:
-        return [entry.name for entry in self.to.found.entries("commitlog") if entry.name.isdigit()]
+    def _segments_found(self) -> set[int]:
+        return {int(entry.name) for entry in self.to.found.entries("commitlog") if entry.name.isdigit()}
 
     def _write_note(self, note: Note) -> None:
         self.to.write(NOTE, [note.content()])
@@ -224,7 +224,7 @@ class Export:
         segment_bytes = self._at.store.settings.segment_bytes
         found = self.to.found
         end = max(note.end_offset, note.under_way_to)
-        later = [name for name in map(int, self._segments_found()) if name >= end]
+        later = [segment for segment in self._segments_found() if segment >= end]
         if later:
             raise BadInput(
                 f"{segment_path(min(later))} in {self.to.uri} begins after byte {end}, where the export ends: a broker has "

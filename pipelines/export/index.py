@@ -43,6 +43,11 @@ LATEST_NAME_MS = LAST_MS - 10**9
 KnownFile = tuple[str, int]
 
 
+SUMMARY = "file long, items long"
+_WRITTEN = pa.schema([("file", pa.int64()), ("items", pa.int64())])
+_COUNTED = pa.schema([("segment", pa.int64()), ("items", pa.int64())])
+
+
 @dataclass(frozen=True)
 class KnownIndex:
     """What an export holds of the index.
@@ -57,18 +62,13 @@ class KnownIndex:
     last_full_timestamp: int = 0
 
     def is_of(self, size: int) -> bool:
-        """Whether its files are full with so many items, but for the last one."""
+        """Whether each of its files but the last has `size` items, as with this maxIndexNum."""
         items = [self.files[file][1] for file in sorted(self.files)]
         return all(count == size for count in items[:-1]) and max(items, default=0) <= size
 
     def before(self, segment: int) -> list[tuple[int, int]]:
         """The segments before one, and their items, in order."""
         return sorted(found for found in self.segments.items() if found[0] < segment)
-
-
-SUMMARY = "file long, items long"
-_WRITTEN = pa.schema([("file", pa.int64()), ("items", pa.int64())])
-_COUNTED = pa.schema([("segment", pa.int64()), ("items", pa.int64())])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Fence a log: whoever has planned an append or a cut of it plans again, and finds that the store's role has changed."""
+"""Fence a log: an append or a cut of it that was planned before is planned again, and finds that the role has changed."""
 
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Plan, Planned
@@ -12,7 +12,7 @@ def plan_fence(at: Snapshot, master_uri: str) -> Plan:
 
     master_uri  the master it follows, '' for none
 
-    A cut that is recorded and not made may have the log's number: whoever fences calls finish_truncation after it.
+    A cut that is recorded and not made may have the log's number: finish_truncation must be called after it.
     """
     no_cut = at.append(CUTS, frame_of(at.store.spark, [], CUTS.columns))
     nothing = at.append(COMMITLOG, at.read(COMMITLOG).limit(0), planned=Planned(0))

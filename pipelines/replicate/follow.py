@@ -63,9 +63,7 @@ def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, 
     known = settings_now(at)
     if is_slave(at):
         finish_truncation(slave)
-    at = slave.snapshot()
-    master = master.reaching(head_as_found(at).next_offset)
-    expect_joins(at, master)
+    expect_joins(slave.snapshot(), master)
     commit(master.store, first_ack)
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
     # Until a run has ended well: one that was killed may have taken the role and no more.
@@ -141,14 +139,10 @@ def _cut_to_master(run: Work, master: Master) -> int | None:
     at = run.store.snapshot()
     if at.number(COMMITLOG) < 0:
         return None
-    point = expect_joins(at, master.reaching(head_as_found(at).next_offset))
+    point = expect_joins(at, master)
     if point >= head_as_found(at).next_offset:
         return None
-    cut_from = truncate(
-        run.store,
-        lambda at: expect_joins(at, master.reaching(head_as_found(at).next_offset)),
-        master.uri,
-    )
+    cut_from = truncate(run.store, lambda at: expect_joins(at, master), master.uri)
     if cut_from is None:
         return None
     run.wrote = True

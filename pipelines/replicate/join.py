@@ -83,6 +83,7 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     """
     _expect_same_segments(at, master)
     head = head_as_found(at)
+    master = master.reaching(head.next_offset)
     if at.number(COMMITLOG) < 0:
         return head.next_offset
     if at.is_empty(COMMITLOG):

@@ -245,13 +245,13 @@ def test_an_import_follows_what_the_group_agrees_on(
     assert [row.physical_offset for row in rows] == [record.physical_offset for record in member.records]
     again = commitlake(*arguments)
     assert (again.exit_status, again.result["messages"]) == (0, 0)
-    # A member that starts may know of less for a while: the store is no other broker's.
+    # A member that starts may know of less for a while: the store is still this broker's.
     member.write(10)
-    behind = commitlake(*arguments)
-    assert behind.exit_status == 2
-    assert "entry 11 is not committed" in behind.stderr
-    assert "Import again when it has" in behind.stderr
-    assert "Import into a new store" not in behind.stderr
+    earlier = commitlake(*arguments)
+    assert earlier.exit_status == 2
+    assert "entry 11 is not committed" in earlier.stderr
+    assert "Import again when it has" in earlier.stderr
+    assert "Import into a new store" not in earlier.stderr
 
 
 @pytest.mark.slow
