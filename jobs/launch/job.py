@@ -78,13 +78,14 @@ def _command(
     @wraps(function)
     def command(**options: Any) -> None:
         common = {name: options.pop(name) for name in ("store", "now", "result_path", "quiet", "debug")}
+        small = is_small(function.__name__, common["store"], options)
         run = Run(
             job=function.__name__,
             store_uri=common["store"],
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
-            is_small=is_small(function.__name__, common["store"], options),
-            is_moderate=is_moderate(function.__name__, common["store"], options),
+            is_small=small,
+            is_moderate=small or is_moderate(function.__name__, common["store"], options),
             is_lasting=_is_lasting(function.__name__, options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
@@ -186,7 +187,9 @@ def record_run(run: Run, started_ms: int, line: dict[str, Any]) -> None:
         started_ms,
         line["seconds"],
         line["status"],
-        json.dumps(line, ensure_ascii=False),
+        json.dumps(line, ensure_ascii=False)
+        .encode(errors="replace")
+        .decode(),  # a file's name may be any bytes
     )
     try:
         rows = frame_of(run.spark, [row], JOB_RUNS.columns).coalesce(1)

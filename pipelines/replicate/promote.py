@@ -15,6 +15,7 @@ from pipelines.replicate.fence import plan_fence, plan_fence_of_whole
 from pipelines.replicate.truncate import finish_truncation
 from pipelines.rocketmq.settings import SETTINGS
 from pipelines.store.commit import commit
+from pipelines.store.create import make_table
 from pipelines.store.epochs import read_epochs, with_promotion
 from pipelines.store.head import read_head
 from pipelines.store.lock import is_same_directory
@@ -24,7 +25,7 @@ from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
-from schemas import EPOCHS, REPLICAS, STORE_SETTINGS
+from schemas import CUTS, EPOCHS, REPLICAS, STORE_SETTINGS
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     # A number that is refused is refused before the first step.
     with_promotion(read_epochs(at), read_head(at).next_offset, number)
     if old is not None:
+        make_table(old, CUTS)  # for the fence
         broker_id = settings_now(at)["brokerId"] or 1
         commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id))
         commit(old, partial(plan_fence, master_uri=store.uri))
@@ -78,7 +80,7 @@ def _finish_truncation(run: Work) -> None:
     if cut_from is not None:
         run.warn(
             f"a run of replicate was to cut the log at byte {cut_from}, as the master it followed never had what came after "
-            "it: that is no longer in the log, but kept in cut_rows"
+            "it: that has left the log and is kept in cut_rows"
         )
 
 

@@ -273,6 +273,15 @@ OF_AN_IMPORT = (
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
 
+def _is_text(text: str) -> bool:
+    """Whether a table can have it: of an argument's bytes that are not UTF-8 Python makes halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Settings:
     """The settings of one store: `settings["maxMessageSize"]` is the typed value, given or default.
@@ -292,6 +301,9 @@ class Settings:
             if name not in KNOWN_NAMES:
                 nearest = nearest_name(name)
                 complaints.append(f'setting "{name}" is not known; the nearest known name is {nearest}')
+            if not _is_text(text):
+                complaints.append(f"setting {name} is {text!r}; expected text in UTF-8")
+                continue
             acting = OLD_SPELLINGS.get(name, name)
             if acting in SETTINGS and not (acting != name and acting in given):
                 try:

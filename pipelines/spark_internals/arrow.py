@@ -8,7 +8,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, _make_type_verifier
+
+from pipelines.errors import BadInput
 
 _arrow_udf: Any = F.arrow_udf
 
@@ -60,15 +62,22 @@ def frame_of(spark: SparkSession, rows: Sequence[Any], columns: StructType | str
 
     rows  tuples in the order of the columns, or mappings with them; no value for null
 
-    Raises pyarrow.ArrowException for a value that its column does not take.
+    Raises PySparkTypeError or PySparkValueError for a value that its column does not take, as createDataFrame() does: Arrow
+    would make a whole number of 1.5. Raises BadInput for text that has no UTF-8 (an argument of other bytes).
     """
     schema: Any = StructType.fromDDL(columns) if isinstance(columns, str) else columns
+    verify = _make_type_verifier(schema)
+    for row in rows:
+        verify(row)
     fields = to_arrow_schema(schema)
-    arrays: list[pa.Array] = [
-        pa.array(
-            [row.get(field.name) if isinstance(row, Mapping) else row[place] for row in rows], field.type
-        )
-        for place, field in enumerate(fields)
-    ]
+    try:
+        arrays: list[pa.Array] = [
+            pa.array(
+                [row.get(field.name) if isinstance(row, Mapping) else row[place] for row in rows], field.type
+            )
+            for place, field in enumerate(fields)
+        ]
+    except UnicodeEncodeError as failure:
+        raise BadInput(f"{failure.object!r} is not text in UTF-8; expected text that is") from failure
     table: Any = pa.Table.from_arrays(arrays, schema=fields)
     return spark.createDataFrame(table, schema)

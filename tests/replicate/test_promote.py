@@ -1,5 +1,6 @@
 """A slave becomes the master, and the old master its slave: nobody's rows are mixed, and none are lost."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from pipelines.store import commit as committing
 from pipelines.store.epochs import read_epochs
 from pipelines.store.store import Store
+from schemas import COMMITLOG
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import bounds_of, log_of, replicate, slave_of
@@ -142,3 +144,15 @@ def test_a_master_that_was_never_fenced_is_cut_when_it_comes_back(
     assert replicate(old.store.uri, new.store.uri).result["truncated_from"] == warned.result["max_offset"]
     assert log_of(old.store) == log_of(new.store)
     assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"split"]
+
+
+def test_an_old_master_of_an_earlier_version_gets_what_its_fence_needs(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    shutil.rmtree(Path(old.store.uri, "cuts"))
+    before = old.store.snapshot().number(COMMITLOG)
+    promote(new, "--old-master", old.store.uri)
+    assert old.store.snapshot().number(COMMITLOG) == before + 1

@@ -120,6 +120,10 @@ def test_a_value_that_cannot_be_is_refused(name, text, expected):
     assert refusal(**{name: text}) == f'setting {name} is "{text}"; expected {expected}'
 
 
+def test_bytes_that_are_not_text_are_refused():
+    assert refusal(brokerName="\udcff") == "setting brokerName is '\\udcff'; expected text in UTF-8"
+
+
 def test_everything_wrong_is_said_at_once():
     said = refusal(maxMessageSize="x", brokerRol="SLAVE")
     assert 'maxMessageSize is "x"' in said

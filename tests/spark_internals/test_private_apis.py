@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from py4j.java_gateway import JavaClass
+from pyspark.errors import PySparkTypeError, PySparkValueError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -123,7 +124,7 @@ def _(ground: Ground) -> None:
     assert ground.value(arrow.over_columns(doubled, "long", F.lit(21).cast("long"))) == 42
 
 
-@check("arrow.frame_of", "pyspark.sql.pandas.types.to_arrow_schema")
+@check("arrow.frame_of", "to_arrow_schema and _make_type_verifier of pyspark.sql")
 def _(ground: Ground) -> None:
     columns = "number int, map map<string,string>, names array<string>, bytes binary, real double"
     rows = [(1, {"a": "b"}, ["c", None], b"\x00", 0.5), {"number": 2}]
@@ -134,6 +135,11 @@ def _(ground: Ground) -> None:
     )
     assert [tuple(row) for row in found.collect()] == [rows[0], (2, None, None, None, None)]
     assert "PythonRDD" not in found._jdf.queryExecution().toRdd().toDebugString()
+    for value in (1.5, 1.0, True, "7", 2**31):
+        with pytest.raises((PySparkTypeError, PySparkValueError)):
+            arrow.frame_of(ground.spark, [(value,)], "number int")
+    with pytest.raises(BadInput, match="not text in UTF-8"):
+        arrow.frame_of(ground.spark, [("\udcff",)], "name string")
 
 
 @check("catalyst.hive_hash", "Catalyst's HiveHash")
