@@ -58,11 +58,15 @@ def test_a_store_has_one_location_whatever_it_is_called(
     assert Store(store.spark, "hdfs://host/a/").uri == "hdfs://host/a"
 
 
-def is_free(store: Store) -> bool:
-    """Whether another thread gets the lock, within a moment."""
+def is_free(store: Store, within: float = SECONDS) -> bool:
+    """Whether another thread gets the lock, within some seconds."""
     got = threading.Event()
     threading.Thread(target=lambda: under_lock(store.spark, store.uri, got.set), daemon=True).start()
-    return got.wait(0.5)
+    return got.wait(within)
+
+
+def is_held(store: Store) -> bool:
+    return not is_free(store, within=0.5)
 
 
 def test_the_lock_may_be_taken_again_by_who_holds_it(store: Store) -> None:
@@ -137,7 +141,7 @@ def test_control_c_in_a_write_waits_for_its_end_with_the_lock_and_says_so(
 ) -> None:
     monkeypatch.setattr(module, "SILENT_SECONDS", 0.1)
     begun, may_end = threading.Event(), threading.Event()
-    free = []
+    held = []
     ended = False
 
     def write() -> None:
@@ -146,11 +150,11 @@ def test_control_c_in_a_write_waits_for_its_end_with_the_lock_and_says_so(
         may_end.wait(SECONDS)
         ended = True
 
-    after(begun, control_c, lambda: free.append(is_free(store)), may_end.set)
+    after(begun, control_c, lambda: held.append(is_held(store)), may_end.set)
     with caplog.at_level(logging.WARNING), pytest.raises(KeyboardInterrupt):
         under_lock(store.spark, store.uri, write)
     assert ended
-    assert free == [False]
+    assert held == [True]
     assert "a commit is under way and is waited for" in caplog.text
     assert is_free(store)
 
@@ -167,7 +171,7 @@ def test_a_second_control_c_does_not_wait_and_the_write_keeps_the_lock(
     after(begun, control_c, control_c)
     with pytest.raises(KeyboardInterrupt):
         under_lock(store.spark, store.uri, write)
-    assert not is_free(store)
+    assert is_held(store)
     may_end.set()
     assert is_free(store)
 
@@ -184,11 +188,14 @@ def test_control_c_before_the_lock_is_there_writes_nothing(
 
     other = threading.Thread(target=lambda: under_lock(store.spark, store.uri, hold))
     other.start()
+    assert held.wait(SECONDS)  # or this thread might get the lock first
     after(held, control_c)
-    with pytest.raises(KeyboardInterrupt):
-        under_lock(store.spark, store.uri, lambda: written.append(1))
-    may_end.set()
-    other.join()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            under_lock(store.spark, store.uri, lambda: written.append(1))
+    finally:
+        may_end.set()
+        other.join()
     assert is_free(store)
     assert written == []
 
