@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delay.level_lists import levels_of, rest_of
 from pipelines.dispatch.entries import message_index_entries
-from pipelines.log.claims import SETTLE, lies_in, spans_of_offsets, unclaimed
+from pipelines.log.claims import SETTLE, lies_in, spans_of_offsets, unclaimed, unclaimed_of_many
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import (
     LEVEL_LIST,
@@ -45,6 +44,8 @@ FOLLOWER = "deliver"
 # Purposes of copies: back in the topic; on to the next level of a list.
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
+# Rows of an append from which on a query more, of which no table is made for the next one, costs less.
+MANY = 50_000
 # Waiting rows that are read at a time to find the next one due.
 NEXT_DUE_PAGE = 1_000
 
@@ -87,13 +88,15 @@ def plan_deliver(
         writes = () if after is None else (all_seen(at),)
         return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
     at.preload(PROGRESS)
-    columns = {"source_offset": chunk.column("source_offset"), "order": chunk.column("due_ms")}
-    chosen = pa.table({**columns, "is_settled": np.zeros(chunk.num_rows, bool)})
     # Earlier job runs have read nothing due after their clock: the only append of this one has all rows of such times.
     is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
-    left = with_rules(at, chunk, is_whole).select(
-        "source_offset", F.col("due_ms").alias("order"), "is_settled"
-    )
+    chosen, left = _decided(chunk), None
+    if chunk.num_rows > MANY and no_rule_applies(at, chunk, is_whole):
+        chosen = unclaimed_of_many(at, chosen, SETTLE)
+    else:
+        left = with_rules(at, chunk, is_whole).select(
+            "source_offset", F.col("due_ms").alias("order"), "is_settled"
+        )
     settings = at.store.settings
     levels = settings.delay_levels_ms if _some_have_lists(at, chunk) else None
     precision_ms = settings["timerPrecisionMs"]
@@ -168,6 +171,22 @@ def is_too_far(log_ms: int, levels_ms: Sequence[int]) -> Column:
     delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)
     is_further = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
     return is_scheduled & F.col("append_id").startswith(IMPORT_PREFIX) & is_further
+
+
+def _decided(chunk: pa.Table) -> pa.Table:
+    """The columns by which rows with the columns of to_settle are copied, where no rule but their own settles them."""
+    columns = {"source_offset": "source_offset", "order": "due_ms", "is_settled": "goes_nowhere"}
+    return pa.table({name: chunk.column(column) for name, column in columns.items()})
+
+
+def no_rule_applies(at: Snapshot, chunk: pa.Table, is_whole: bool) -> bool:
+    """Whether nothing settles rows of `chunk` but claims, and that one has nowhere to go: no cancel, no imported broker.
+
+    chunk, is_whole  as of with_rules
+    """
+    if read_floors(at) or chunk.column("cancels").null_count < chunk.num_rows:
+        return False
+    return is_whole or _cancels_in_time_of(at, chunk).isEmpty()
 
 
 def with_rules(at: Snapshot, chunk: pa.Table, is_whole: bool) -> DataFrame:

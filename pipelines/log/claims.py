@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.spark_internals.catalyst import search
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import CLAIMS, COMMITLOG
@@ -37,6 +40,20 @@ def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None
     if spans is not None:
         taken = taken.where(lies_in("source_offset", spans))
     return rows.join(taken.select("source_offset", "claim"), ["source_offset", "claim"], "left_anti")
+
+
+def unclaimed_of_many(at: Snapshot, rows: pa.Table, claim: str) -> pa.Table:
+    """Those of `rows` whose `claim` no copy has, as of `unclaimed`: claims look themselves up, and few come to the driver.
+
+    rows  `source_offset` (int64), each once, and any others
+    """
+    sources = np.sort(rows.column("source_offset").to_numpy())
+    taken = claims_taken(at).where(lies_in("source_offset", spans_of_offsets(sources)))
+    is_one = (F.col("claim") == claim) & (search(sources, F.col("source_offset")) >= 0)
+    found = taken.where(is_one).select("source_offset").toArrow().column("source_offset")
+    if not len(found):
+        return rows
+    return rows.filter(pc.invert(pc.is_in(rows.column("source_offset"), found.combine_chunks())))
 
 
 def claims_taken(at: Snapshot) -> DataFrame:

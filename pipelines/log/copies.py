@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import StoreError
 from pipelines.log.append import append_writes, head_after, log_rows
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
+from pipelines.log.decisions import joined, with_decisions
 from pipelines.log.place import rolls, running_offsets, taken_before
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import slots_taken
@@ -44,6 +45,9 @@ KEPT = (
     "topic",
     "queue_id",
 )
+
+# The columns of copies by which they get their offsets.
+SLIM = ("source_offset", "order", "topic", "queue_id", "size_bytes", "purpose", "places")
 
 # The offsets of a copy in the log and in its queue, once they are known.
 PLACE = ("copy_offset", "copy_queue_offset")
@@ -135,27 +139,24 @@ def plan_copies(
     segment_bytes = at.store.settings.segment_bytes
     log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)
 
-    def copies(decided: DataFrame) -> DataFrame:
-        of_sources = decided.withColumnRenamed("source_offset", "physical_offset")
-        return copy(log.join(F.broadcast(of_sources), "physical_offset"))
-
+    has_ranks = "rank" in chosen.column_names
     slim_copies = (
-        copies(spark.createDataFrame(chosen) if left is None else left)
-        .select(
-            "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose", "claim", "places"
-        )
+        copy(with_decisions(log, chosen) if left is None else joined(log, left))
+        .select(*SLIM, *(("rank", "claim") if has_ranks else ()))
         .toArrow()
     )
     slim = slim_copies.filter(slim_copies.column("purpose").is_valid())
     passed_over = slim_copies.num_rows - slim.num_rows
     if not slim.num_rows:
         return CopyPlan((), {}, head, passed_over)
+    if not has_ranks:
+        slim = slim.append_column("rank", pa.repeat(pa.scalar(0, pa.int32()), slim.num_rows))
     _expect_once(slim)
     placed, after = places_of(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
-    keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
+    keys = ["source_offset", "rank"] if has_ranks else ["source_offset"]
     found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
-    placed_copies = copies(spark.createDataFrame(found))
+    placed_copies = copy(with_decisions(log, found))
     if not _lie_in_order(placed, spans, copies_bytes):
         files = _files_of(copies_bytes, spark.sparkContext.defaultParallelism)
         placed_copies = moved_into_order(placed_copies, head.next_offset, after.next_offset, files)
@@ -173,8 +174,10 @@ def _expect_once(slim: pa.Table) -> None:
     sources = np.sort(slim.column("source_offset").to_numpy())
     if not (sources[1:] == sources[:-1]).any():
         return
-    claiming = slim.filter(slim.column("claim").is_valid())
-    for copies, names in ((slim, ["source_offset", "rank"]), (claiming, ["source_offset", "claim"])):
+    checks = [(slim, ["source_offset", "rank"])]
+    if "claim" in slim.column_names:
+        checks.append((slim.filter(slim.column("claim").is_valid()), ["source_offset", "claim"]))
+    for copies, names in checks:
         counts = copies.group_by(names).aggregate([([], "count_all")])
         twice = counts.filter(pa.compute.greater(counts.column("count_all"), 1)).slice(0, 1).to_pylist()
         if twice:

@@ -1,10 +1,11 @@
 """Parking at put and bringing back when due; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -222,6 +223,13 @@ def test_what_is_put_between_two_appends_of_a_run_is_for_the_next_run(
     store.expect_promises()
 
 
+@pytest.fixture(params=["few", "many"])
+def few_or_many(request: pytest.FixtureRequest) -> Iterator[None]:
+    """However few are due, they are delivered as few are, or as many."""
+    with patch.object(module, "MANY", 0 if request.param == "many" else module.MANY):
+        yield
+
+
 @pytest.fixture
 def with_a_clock(life: Callable[..., Life]) -> Life:
     """Two timed messages, of which the one due at 10 s was delivered at 20 s; the other is due at 60 s."""
@@ -261,6 +269,7 @@ def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life
     store.expect_promises()
 
 
+@pytest.mark.usefixtures("few_or_many")
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_deliver_that_was_killed_between_rows_and_progress_delivers_once(
     with_a_clock: Life, monkeypatch: pytest.MonkeyPatch, is_old: bool
@@ -357,6 +366,7 @@ def test_what_a_faster_clock_has_stored_is_due_by_that_clock(life: Callable[...,
     store.expect_promises()
 
 
+@pytest.mark.usefixtures("few_or_many")
 def test_a_cancel_counts_wherever_an_append_ends(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,6 +476,7 @@ def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_miss
     store.expect_promises()
 
 
+@pytest.mark.usefixtures("few_or_many")
 @pytest.mark.parametrize(("due", "appends"), [(5, 3), (4, 2)])
 def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, due: int, appends: int
