@@ -20,12 +20,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.consume.offsets import Queue
+from pipelines.consume.pages import Page
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.errors import BadInput
-from pipelines.log.message import Columns, StoredMessage, message_columns
+from pipelines.log.message import STORED, Columns, StoredMessage
 from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
 from pipelines.views.read import as_messages
@@ -128,32 +130,28 @@ def takes_a_dataframe(call: Callable[..., Any]) -> bool:
     return bool(parameters) and parameters[0].annotation in (DataFrame, "DataFrame", "pyspark.sql.DataFrame")
 
 
-def handed_over(page: DataFrame, listener: Listener, retry_topic: str) -> DataFrame:
+def handed_over(page: Page, listener: Listener, retry_topic: str) -> DataFrame:
     """The columns of OUTCOMES, from handing a page to a listener concurrently.
 
-    page         rows of the log with `queue`
     retry_topic  the listener sees rows of it with the topic they failed in
     """
+    queues = [part.queue for part in page.parts]
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _calling(listener, notes_start=True) as call:
             for batch in batches:
-                ordered = pa.Table.from_batches([batch]).sort_by(
-                    [("queue", "ascending"), ("queue_offset", "ascending")]
-                )
-                for part in ordered.to_batches():
-                    outcomes = _Outcomes(part)
-                    for first, group in _groups(
-                        outcomes.queues, _messages(part, retry_topic), listener.batch_size
-                    ):
-                        outcomes.note(first, group, call(group))
-                    yield outcomes.batch()
+                handed = _Handed(batch, queues, listener, retry_topic)
+                # The rows' numbers are put in order, not the rows: bodies stay where they are.
+                order = [("queue", "ascending"), ("queue_offset", "ascending")]
+                for rows, group in handed.groups(pc.sort_indices(batch, order).to_pylist()):
+                    handed.note(rows, group, call(group))
+                yield handed.outcomes()
 
-    return page.select(*_page_columns(listener)).mapInArrow(hand_over, OUTCOMES)
+    return page.rows.selectExpr(*_PAGE_COLUMNS).mapInArrow(hand_over, OUTCOMES)
 
 
 def handed_over_in_order(
-    page: DataFrame, listener: Listener, retry_topic: str, tries: Mapping[int, tuple[int, int]], limit: int
+    page: Page, listener: Listener, retry_topic: str, tries: Mapping[int, tuple[int, int]], limit: int
 ) -> DataFrame:
     """The columns of OUTCOMES, from handing a page to an orderly listener.
 
@@ -162,16 +160,15 @@ def handed_over_in_order(
     tries  of queues that wait at a message: its offset, and how often it has been tried
     limit  a group that fails after N earlier tries is given up: it goes to the dead letters, and the queue goes on
     """
+    queues = [part.queue for part in page.parts]
 
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         stopped: set[int] = set()
         with _calling(listener) as call:
             for batch in batches:
-                outcomes = _Outcomes(batch)
-                for first, group in _groups(
-                    outcomes.queues, _messages(batch, retry_topic), listener.batch_size
-                ):
-                    queue = outcomes.queues[first]
+                handed = _Handed(batch, queues, listener, retry_topic)
+                for rows, group in handed.groups(range(batch.num_rows)):
+                    queue = handed.queues[rows[0]]
                     if queue in stopped:
                         continue
                     offset, tried = tries.get(queue, (-1, 0))
@@ -182,11 +179,11 @@ def handed_over_in_order(
                         answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
                         if not is_given_up:
                             stopped.add(queue)
-                    outcomes.note(first, group, answer)
-                yield outcomes.batch()
+                    handed.note(rows, group, answer)
+                yield handed.outcomes()
 
     return (
-        page.select(*_page_columns(listener))
+        page.rows.selectExpr(*_PAGE_COLUMNS)
         .repartition("queue")
         .sortWithinPartitions("queue", "queue_offset")
         .mapInArrow(hand_over, OUTCOMES)
@@ -264,60 +261,71 @@ def _expect_one_status_each(statuses: pa.Table) -> None:
         )
 
 
-def _page_columns(listener: Listener) -> list[Column]:
-    return [F.col("queue"), *message_columns(listener.max_unpacked_bytes)]
+# What a page hands to Python: the topic and the queue of a row are those of its part.
+_PAGE_COLUMNS = (
+    "queue",
+    *(name for name in STORED if name not in ("topic", "queue_id")),
+    *(f"{name} AS stored_{name}" for name in ("body", "properties")),
+)
 
 
-def _messages(batch: pa.RecordBatch, retry_topic: str) -> Callable[[int], StoredMessage]:
-    """A function from a row of a batch to its message; a retry has the topic it failed in (2.1)."""
-    message_in = partial(StoredMessage.of, Columns(batch))
-    if not pc.any(pc.equal(batch.column("topic"), retry_topic)).as_py():
-        return message_in
+class _Handed(Columns):
+    """One batch of a page: its columns, its messages in groups, and their outcomes as rows of OUTCOMES."""
 
-    def shown_in(row: int) -> StoredMessage:
-        message = message_in(row)
-        if message.topic != retry_topic:
-            return message
-        return message.placed(message.properties.get("RETRY_TOPIC", message.topic), message.queue_id or 0)
-
-    return shown_in
-
-
-def _groups(
-    queues: Sequence[int], message_in: Callable[[int], StoredMessage], size: int
-) -> Iterator[tuple[int, list[StoredMessage]]]:
-    """Groups of at most `size` neighbouring messages of one queue, each with the row of its first.
-
-    They are made one by one: Python's garbage collector would take as long for thousands of messages as making them takes.
-    """
-    if size == 1:
-        yield from ((row, [message_in(row)]) for row in range(len(queues)))
-        return
-    for _, of_queue in groupby(range(len(queues)), key=queues.__getitem__):
-        rows = list(of_queue)
-        for start in range(0, len(rows), size):
-            yield rows[start], [message_in(row) for row in rows[start : start + size]]
-
-
-class _Outcomes:
-    """The outcomes of the messages of one batch, as rows of OUTCOMES."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, queues: Sequence[Queue], listener: Listener, retry_topic: str
+    ) -> None:
+        super().__init__(batch)
         self.queues: list[int] = batch.column("queue").to_pylist()
-        self._segments = batch.column("segment")
+        self._of_part, self._listener, self._retry_topic = queues, listener, retry_topic
         self._handed = 0
         self._failed: list[tuple[Any, ...]] = []
 
-    def note(self, first: int, group: Sequence[StoredMessage], answer: Answer) -> None:
+    def __missing__(self, name: str) -> list[Any]:
+        values: list[Any]
+        if name == "topic":
+            values = [self._of_part[queue][0] for queue in self.queues]
+        elif name == "queue_id":
+            values = [self._of_part[queue][1] for queue in self.queues]
+        elif name == "max_unpacked_bytes":
+            values = [self._listener.max_unpacked_bytes] * len(self.queues)
+        else:
+            return super().__missing__(name)
+        self[name] = values
+        return values
+
+    def groups(self, rows: Iterable[int]) -> Iterator[tuple[list[int], list[StoredMessage]]]:
+        """Groups of neighbouring messages of one queue, at most the listener's batch size, each with their rows.
+
+        They are made one by one: Python's garbage collector would take as long for thousands of messages as making them
+        takes.
+
+        rows  numbers of rows of the batch, in the order in which they are handed over
+        """
+        size = self._listener.batch_size
+        for queue, of_queue in groupby(rows, key=self.queues.__getitem__):
+            is_retry = self._of_part[queue][0] == self._retry_topic
+            make = self._message_of_retry if is_retry else partial(StoredMessage.of, self)
+            numbers = list(of_queue)
+            for start in range(0, len(numbers), size):
+                group = numbers[start : start + size]
+                yield group, [make(row) for row in group]
+
+    def _message_of_retry(self, row: int) -> StoredMessage:
+        """A retry, with the topic it failed in (2.1)."""
+        message = StoredMessage.of(self, row)
+        return message.placed(message.properties.get("RETRY_TOPIC", message.topic), message.queue_id or 0)
+
+    def note(self, rows: Sequence[int], group: Sequence[StoredMessage], answer: Answer) -> None:
         self._handed += len(group)
         for position in range(answer.ack_index + 1, len(group)):
             message = group[position]
             self._failed.append(
                 (
-                    self.queues[first + position],
+                    self.queues[rows[position]],
                     None,
                     message.physical_offset,
-                    self._segments[first + position].as_py(),
+                    message.segment,
                     message.queue_offset,
                     message.reconsume_times,
                     answer.delay_level,
@@ -327,7 +335,7 @@ class _Outcomes:
                 )
             )
 
-    def batch(self) -> pa.RecordBatch:
+    def outcomes(self) -> pa.RecordBatch:
         summary = (None, self._handed, *[None] * (len(_SCHEMA) - 2))
         columns = zip(*[summary, *self._failed], strict=True)
         return pa.RecordBatch.from_arrays(

@@ -405,9 +405,9 @@ class Reader:
                 if part.queue in waiting
             }
             limit = self.group.retry_max_times
-            outcomes = handed_over_in_order(page.rows, self.listener, retry_topic, tries, limit)
+            outcomes = handed_over_in_order(page, self.listener, retry_topic, tries, limit)
         else:
-            outcomes = handed_over(page.rows, self.listener, retry_topic)
+            outcomes = handed_over(page, self.listener, retry_topic)
         with unweighed(self.run.spark, page.largest_size + BESIDE_THE_RECORD_BYTES):
             return outcomes.toArrow()
 
