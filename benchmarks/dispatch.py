@@ -12,6 +12,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,12 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool, rounds: int
         a_plain_Delta_copy=messages / plain,
         naive=messages / naive,
     )
+    last = dispatched("last")[1]
+    began_ms = time.time_ns() // 1_000_000
+    seconds, _ = timed(last)
+    serial = 1 - seconds_of_jobs(spark, began_ms) / seconds
+    print(f"  {serial:.0%} of a dispatch runs on the driver alone, without a Spark job; of {seconds:.2f} s")
+    keep(f"dispatch, {kind}: share of the driver alone", 100 * serial, "%")
     log, levels = store.commitlog, store.settings.delay_levels_ms
     slim = log.select(
         "segment", "topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "properties"
@@ -196,6 +203,21 @@ def bench_speed(spark: Any, work: Path, messages: int, is_hot: bool, rounds: int
     line("  index entries, unsorted", unwritten(message_index_entries(log)), times=2)
     for table, rows, _ in derived_rows(store.snapshot(), (CONSUME_QUEUE, MESSAGE_INDEX), log):
         line(f"  {table.name}, sorted into files' order", unwritten(rows), times=2)
+
+
+def seconds_of_jobs(spark: Any, since_ms: int) -> float:
+    """Seconds since then in which a Spark job has run; jobs side by side count once."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    times = sorted(
+        (job.submissionTime().get().getTime(), job.completionTime().get().getTime())
+        for job in map(jobs.apply, range(jobs.size()))
+        if job.completionTime().isDefined() and job.submissionTime().get().getTime() >= since_ms
+    )
+    milliseconds, until = 0, since_ms
+    for begins, ends in times:
+        milliseconds += max(0, ends - max(begins, until))
+        until = max(until, ends)
+    return milliseconds / 1_000
 
 
 def bench_files(store: Any, dispatches: int) -> None:

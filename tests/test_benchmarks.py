@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 FOLDER = PROJECT / "benchmarks"
 SMALL = {
+    "bytes_kept": "--messages 2000",
     "commands": "--rounds 1 --only plain,sql,deliver",
     "consume": "--messages 2000 --rounds 1",
     "deliver": "--messages 2000",
