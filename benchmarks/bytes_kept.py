@@ -53,7 +53,9 @@ def orders(spark: SparkSession, count: int) -> DataFrame:
             one_of(5, "CREATED", "PAID", "SHIPPED", "DELIVERED", "RETURNED").alias("status"),
             F.array(item).alias("items"),
             one_of(6, "EUR", "USD", "CNY").alias("currency"),
-            F.date_format(F.timestamp_millis(NOW_MS + number * 3), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias("createdAt"),
+            F.date_format(F.timestamp_millis(NOW_MS + number * 3), "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'").alias(
+                "createdAt"
+            ),
             F.struct(
                 one_of(7, "Berlin", "Hangzhou", "Lyon", "Porto", "Quito", "Tokyo").alias("city"),
                 (chance(8, 90_000) + 10_000).alias("postcode"),
@@ -115,7 +117,9 @@ def main() -> None:
             columns = by_column([Path(uri) for uri in uris])
             total = sum(columns.values()) / count
             ours += total
-            print(f"  {table.name:14} {total:8.2f}   RocketMQ {theirs:8.2f}   {total / theirs:.2f} ×   {len(uris)} files")
+            print(
+                f"  {table.name:14} {total:8.2f}   RocketMQ {theirs:8.2f}   {total / theirs:.2f} ×   {len(uris)} files"
+            )
             small = sum(each for each in columns.values() if each / count < SHOWN_FROM) / count
             for name, each in columns.most_common():
                 if each / count >= SHOWN_FROM:
