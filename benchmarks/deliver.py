@@ -88,8 +88,8 @@ def everything(spark: SparkSession, work: Path, in_order: Store, count: int) -> 
     stores = {"in the order of the log": in_order, "in any order": in_any_order}
     speeds: dict[str, list[float]] = {what: [] for what in ("put", *stores)}
     for turn in range(WARMING + ROUNDS):
-        for what, store in stores.items():
-            copy = work / f"copy-{turn}"
+        for number, (what, store) in enumerate(stores.items()):
+            copy = work / f"copy-{turn}-{number}"
             shutil.copytree(store.uri, copy)
             due = run_at(Store(spark, str(copy)), NOW + 2 * DAY_MS)
             seconds, result = timed(lambda due=due: deliver_due(due))
@@ -103,8 +103,8 @@ def everything(spark: SparkSession, work: Path, in_order: Store, count: int) -> 
     for what in stores:
         ours = statistics.median(speeds[what])
         print(
-            f"  {count:,} due {what:24} {ours:,.0f} messages/s; put_messages {theirs:,.0f} messages/s; deliver / put "
-            f"{ours / theirs:.2f} × (medians of {ROUNDS} rounds in turn, after {WARMING})",
+            f"  {result['delivered']:,} due {what:24} {ours:,.0f} messages/s; put_messages {theirs:,.0f} messages/s; "
+            f"deliver / put {ours / theirs:.2f} × (medians of {ROUNDS} rounds in turn, after {WARMING})",
             flush=True,
         )
         keep(f"deliver all due {what}", ours, "messages/s", put_messages=theirs)

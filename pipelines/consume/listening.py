@@ -140,7 +140,7 @@ def handed_over(page: Page, listener: Listener, retry_topic: str) -> DataFrame:
     def hand_over(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with _calling(listener, notes_start=True) as call:
             for batch in batches:
-                handed = _Handed(batch, queues, listener, retry_topic)
+                handed = _HandedBatch(batch, queues, listener, retry_topic)
                 # The rows' numbers are put in order, not the rows: bodies stay where they are.
                 order = [("queue", "ascending"), ("queue_offset", "ascending")]
                 for rows, group in handed.groups(pc.sort_indices(batch, order).to_pylist()):
@@ -166,7 +166,7 @@ def handed_over_in_order(
         stopped: set[int] = set()
         with _calling(listener) as call:
             for batch in batches:
-                handed = _Handed(batch, queues, listener, retry_topic)
+                handed = _HandedBatch(batch, queues, listener, retry_topic)
                 for rows, group in handed.groups(range(batch.num_rows)):
                     queue = handed.queues[rows[0]]
                     if queue in stopped:
@@ -269,8 +269,11 @@ _PAGE_COLUMNS = (
 )
 
 
-class _Handed(Columns):
-    """One batch of a page: its columns, its messages in groups, and their outcomes as rows of OUTCOMES."""
+class _HandedBatch(Columns):
+    """One batch of a page: its columns, its messages in groups, and their outcomes as rows of OUTCOMES.
+
+    Columns that a message has and _PAGE_COLUMNS has not are made here.
+    """
 
     def __init__(
         self, batch: pa.RecordBatch, queues: Sequence[Queue], listener: Listener, retry_topic: str

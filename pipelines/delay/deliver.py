@@ -44,7 +44,7 @@ FOLLOWER = "deliver"
 # Purposes of copies: back in the topic; on to the next level of a list.
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
-# Rows of an append from which on it takes less time to ask for their claims alone than to join them with what is copied.
+# An append of more rows asks for their claims alone, which takes less time then than a join in the query of their copies.
 MANY = 500_000
 # Waiting rows that are read at a time to find the next one due.
 NEXT_DUE_PAGE = 1_000
@@ -91,7 +91,7 @@ def plan_deliver(
     # Earlier job runs have read nothing due after their clock: the only append of this one has all rows of such times.
     is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
     chosen, left = _decided(chunk), None
-    if chunk.num_rows > MANY and no_rule_applies(at, chunk, is_whole):
+    if chunk.num_rows > MANY and _only_claims_settle(at, chunk, is_whole):
         chosen = unclaimed_of_many(at, chosen, SETTLE)
     else:
         left = with_rules(at, chunk, is_whole).select(
@@ -174,16 +174,16 @@ def is_too_far(log_ms: int, levels_ms: Sequence[int]) -> Column:
 
 
 def _decided(chunk: pa.Table) -> pa.Table:
-    """The columns by which rows with the columns of to_settle are copied, where no rule but their own settles them."""
+    """What is decided about rows with the columns of to_settle where only claims settle others than those that go nowhere.
+
+    `source_offset`, `order`, `is_settled`
+    """
     columns = {"source_offset": "source_offset", "order": "due_ms", "is_settled": "goes_nowhere"}
     return pa.table({name: chunk.column(column) for name, column in columns.items()})
 
 
-def no_rule_applies(at: Snapshot, chunk: pa.Table, is_whole: bool) -> bool:
-    """Whether nothing settles rows of `chunk` but claims, and that one has nowhere to go: no cancel, no imported broker.
-
-    chunk, is_whole  as of with_rules
-    """
+def _only_claims_settle(at: Snapshot, chunk: pa.Table, is_whole: bool) -> bool:
+    """Whether no rule of with_rules settles a row of `chunk`, but that one goes nowhere: no cancel, no imported broker."""
     if read_floors(at) or chunk.column("cancels").null_count < chunk.num_rows:
         return False
     return is_whole or _cancels_in_time_of(at, chunk).isEmpty()

@@ -254,10 +254,10 @@ def _equal(left: Value, right: Value) -> Column:
 
 
 def _or_else(answer: Column, outcome: Column) -> Column:
-    """The outcome of a comparison, and another outcome where it has none.
+    """The outcome of a comparison, and `outcome` where it has none: (answer - outcome) + outcome.
 
-    Both are worked out for every row, in a sum: Spark works out a property that occurs in both once then. In a coalesce
-    it would do so twice.
+    So both are needed for every row, and Spark works out a property that occurs in both once. What only a branch needs, as
+    in coalesce(answer, outcome), it works out apart.
     """
     return F.coalesce(answer.cast("int") - outcome, F.lit(0)) + outcome
 

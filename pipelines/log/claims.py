@@ -43,14 +43,16 @@ def unclaimed(at: Snapshot, rows: DataFrame, spans: Sequence[Span] | None = None
 
 
 def unclaimed_of_many(at: Snapshot, rows: pa.Table, claim: str) -> pa.Table:
-    """Those of `rows` whose `claim` no copy has, as of `unclaimed`: claims look themselves up, and few come to the driver.
+    """Those of `rows` whose `claim` no copy has, as `unclaimed`, for rows on the driver.
 
-    rows  `source_offset` (int64), each once, and any others
+    Spark looks each claim up in the rows' sorted offsets; of those found eight bytes each come to the driver.
+
+    rows  `source_offset` (int64), each once and none null, and any others
     """
     sources = np.sort(rows.column("source_offset").to_numpy())
     taken = claims_taken(at).where(lies_in("source_offset", spans_of_offsets(sources)))
-    is_one = (F.col("claim") == claim) & (search(sources, F.col("source_offset")) >= 0)
-    found = taken.where(is_one).select("source_offset").toArrow().column("source_offset")
+    is_of_a_row = (F.col("claim") == claim) & (search(sources, F.col("source_offset")) >= 0)
+    found = taken.where(is_of_a_row).select("source_offset").toArrow().column("source_offset")
     if not len(found):
         return rows
     return rows.filter(pc.invert(pc.is_in(rows.column("source_offset"), found.combine_chunks())))

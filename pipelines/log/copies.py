@@ -69,7 +69,7 @@ class CopyPlan:
 def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     """Copies of rows of the log; they have offsets (PLACE) only where `chosen` has.
 
-    chosen   rows of the log joined with the decisions about them: `claim`, `purpose`, `order`, and `rank` (int) where
+    chosen   rows of the log with the decisions about them: `claim`, `purpose`, `order`, and `rank` (int) where
              one source has several copies
     columns  columns that differ from the source's: any of KEPT, `due_ms` or `due_after_ms` (after the append),
              `prepared_transaction_offset`, `body` and `body_bytes`
@@ -126,7 +126,7 @@ def plan_copies(
     """The plan that appends copies of `chosen` rows after the head, in their `order`; a row no longer in the log has none.
 
     chosen  one row per copy: `source_offset` (int64) and the decisions about it; at most COPIES_OF_AN_APPEND
-    copy    makes copies of rows of the log joined with `chosen`, through `copies_of`; one without a purpose is not
+    copy    makes copies of rows of the log with the columns of `chosen`, through `copies_of`; one without a purpose is not
             appended
     left    those of `chosen` that claims and rules leave, with its columns; Spark runs it in one query with the copies
     """

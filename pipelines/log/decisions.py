@@ -1,4 +1,4 @@
-"""Decisions about rows of the log, made on the driver: which of them are copied, and what becomes of each."""
+"""Decisions about rows of the log: which of them are copied, and what becomes of each. This brings them to the rows."""
 
 from typing import Any
 
@@ -20,15 +20,16 @@ def with_decisions(log: DataFrame, decided: pa.Table) -> DataFrame:
     """Rows of the log that are among the sources of `decided`, with its other columns.
 
     Where each source is there once, rows look themselves up in its sorted offsets. Spark would make a hash table of them
-    first, row by row and on one core, which takes as long as a third of the copies.
+    first, row by row and on one core, which takes as long as a third of the copies. Each task gets eight bytes a decision
+    for each column that is looked up, 32 MB for a million of `deliver`.
 
-    decided  `source_offset` (int64) and any others
+    decided  `source_offset` (int64) and any others; one without an offset is about no row
     """
-    ordered = decided.sort_by("source_offset")
+    ordered = decided.filter(decided.column("source_offset").is_valid()).sort_by("source_offset")
     sources, others = ordered.column("source_offset").to_numpy(), ordered.drop_columns("source_offset")
     is_unique = not (sources[1:] == sources[:-1]).any()
     if not is_unique or not all(map(_can_be_looked_up, others.columns)):
-        return joined(log, log.sparkSession.createDataFrame(decided))
+        return joined(log, log.sparkSession.createDataFrame(ordered))
     place = F.col("place_of_decision")
     found = log.withColumn("place_of_decision", search(sources, F.col("physical_offset"))).where(place >= 0)
     columns = {name: _value_at(others.column(name), place) for name in others.column_names}
@@ -36,7 +37,10 @@ def with_decisions(log: DataFrame, decided: pa.Table) -> DataFrame:
 
 
 def joined(log: DataFrame, decided: DataFrame) -> DataFrame:
-    """The same for decisions that Spark makes, a million rows at most."""
+    """The same by a join: for decisions that are rows of a query, and for those that cannot be looked up.
+
+    decided  a million rows at most: all of them go to every executor
+    """
     of_sources = decided.withColumnRenamed("source_offset", "physical_offset")
     return log.join(F.broadcast(of_sources), "physical_offset")
 

@@ -45,6 +45,14 @@ def test_a_source_that_is_decided_twice_comes_twice(spark: SparkSession) -> None
     assert sorted(map(tuple, with_decisions(log, twice).collect())) == [(100, 0), (100, 1), (500, 0)]
 
 
+def test_one_without_an_offset_is_about_no_row(spark: SparkSession) -> None:
+    log = spark.range(0, 1_001, 100).withColumnRenamed("id", "physical_offset")
+    decided = pa.table({"source_offset": pa.array([None, 100, None], pa.int64()), "order": [1, 2, 3]})
+    assert [tuple(row) for row in with_decisions(log, decided).collect()] == [(100, 2)]
+    nothing = decided.slice(0, 1)
+    assert with_decisions(log, nothing).collect() == []
+
+
 def test_many_different_texts_are_joined(spark: SparkSession) -> None:
     count = TEXTS_OF_A_PLAN + 1
     log = spark.range(count).withColumnRenamed("id", "physical_offset")
