@@ -25,8 +25,7 @@ from benchmarks.figures import keep  # noqa: E402
 from benchmarks.put_messages import new_store, put  # noqa: E402
 
 NOW_MS = 1_700_000_000_000
-QUEUE_ENTRY, INDEX_ENTRY, INDEX_HEADER, SLOT = 20, 20, 40, 4
-SLOTS_OF_A_FILE, KEYS_OF_A_FILE, KEYS_A_MESSAGE = 5_000_000, 20_000_000, 2
+KEYS_A_MESSAGE = 2
 # Columns that take less are added up.
 SHOWN_FROM = 0.05
 
@@ -93,6 +92,8 @@ def main() -> None:
     from jobs.dispatch import dispatch_store
     from jobs.launch.run import Run
     from jobs.launch.session import session
+    from pipelines.broker_files.queue_files import UNIT_BYTES
+    from pipelines.export.index import HEADER, ITEM, SLOT_BYTES
     from schemas import COMMITLOG, CONSUME_QUEUE, MESSAGE_INDEX
 
     spark = session("bytes benchmark")
@@ -104,11 +105,12 @@ def main() -> None:
         dispatch_store(Run("dispatch", store.uri, NOW_MS, quiet=True))
         lengths = store.commitlog.agg(F.sum("size_bytes"), F.avg(F.octet_length("body"))).first()
         assert lengths is not None
-        index_file = INDEX_HEADER + SLOT * SLOTS_OF_A_FILE + INDEX_ENTRY * KEYS_OF_A_FILE
+        slots, keys = store.settings["maxHashSlotNum"], store.settings["maxIndexNum"]
+        index_file = HEADER.itemsize + SLOT_BYTES * slots + ITEM.itemsize * keys
         rocketmq = (
             (COMMITLOG, lengths[0] / count),
-            (CONSUME_QUEUE, QUEUE_ENTRY),
-            (MESSAGE_INDEX, KEYS_A_MESSAGE * index_file / KEYS_OF_A_FILE),
+            (CONSUME_QUEUE, UNIT_BYTES),
+            (MESSAGE_INDEX, KEYS_A_MESSAGE * index_file / keys),
         )
         print(f"{count:,} orders as JSON, {lengths[1]:.0f} bytes of body; bytes a message:")
         ours = 0.0

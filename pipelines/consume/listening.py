@@ -27,7 +27,7 @@ from pipelines.consume.offsets import Queue
 from pipelines.consume.pages import Page
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
 from pipelines.errors import BadInput
-from pipelines.log.message import STORED, Columns, StoredMessage
+from pipelines.log.message import Columns, StoredMessage, message_columns
 from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
 from pipelines.views.read import as_messages
@@ -147,7 +147,7 @@ def handed_over(page: Page, listener: Listener, retry_topic: str) -> DataFrame:
                     handed.note(rows, group, call(group))
                 yield handed.outcomes()
 
-    return page.rows.selectExpr(*_PAGE_COLUMNS).mapInArrow(hand_over, OUTCOMES)
+    return _handed_to_python(page).mapInArrow(hand_over, OUTCOMES)
 
 
 def handed_over_in_order(
@@ -183,7 +183,7 @@ def handed_over_in_order(
                 yield handed.outcomes()
 
     return (
-        page.rows.selectExpr(*_PAGE_COLUMNS)
+        _handed_to_python(page)
         .repartition("queue")
         .sortWithinPartitions("queue", "queue_offset")
         .mapInArrow(hand_over, OUTCOMES)
@@ -261,18 +261,18 @@ def _expect_one_status_each(statuses: pa.Table) -> None:
         )
 
 
-# What a page hands to Python: the topic and the queue of a row are those of its part.
-_PAGE_COLUMNS = (
-    "queue",
-    *(name for name in STORED if name not in ("topic", "queue_id")),
-    *(f"{name} AS stored_{name}" for name in ("body", "properties")),
-)
+# Columns of a message that are the same for all rows of a part: a page does not hand them to Python.
+_OF_A_PART = ("topic", "queue_id", "max_unpacked_bytes")
+
+
+def _handed_to_python(page: Page) -> DataFrame:
+    return page.rows.select("queue", *message_columns()).drop(*_OF_A_PART)
 
 
 class _HandedBatch(Columns):
     """One batch of a page: its columns, its messages in groups, and their outcomes as rows of OUTCOMES.
 
-    Columns that a message has and _PAGE_COLUMNS has not are made here.
+    queues  of the page's parts; from them follow the columns _OF_A_PART
     """
 
     def __init__(
@@ -280,21 +280,17 @@ class _HandedBatch(Columns):
     ) -> None:
         super().__init__(batch)
         self.queues: list[int] = batch.column("queue").to_pylist()
-        self._of_part, self._listener, self._retry_topic = queues, listener, retry_topic
+        limits = [listener.max_unpacked_bytes] * len(queues)
+        self._of_part = dict(zip(_OF_A_PART, (*zip(*queues, strict=True), limits), strict=True))
+        self._batch_size, self._retry_topic = listener.batch_size, retry_topic
         self._handed = 0
         self._failed: list[tuple[Any, ...]] = []
 
     def __missing__(self, name: str) -> list[Any]:
-        values: list[Any]
-        if name == "topic":
-            values = [self._of_part[queue][0] for queue in self.queues]
-        elif name == "queue_id":
-            values = [self._of_part[queue][1] for queue in self.queues]
-        elif name == "max_unpacked_bytes":
-            values = [self._listener.max_unpacked_bytes] * len(self.queues)
-        else:
+        if name not in self._of_part:
             return super().__missing__(name)
-        self[name] = values
+        of_part = self._of_part[name]
+        values = self[name] = [of_part[queue] for queue in self.queues]
         return values
 
     def groups(self, rows: Iterable[int]) -> Iterator[tuple[list[int], list[StoredMessage]]]:
@@ -305,9 +301,9 @@ class _HandedBatch(Columns):
 
         rows  numbers of rows of the batch, in the order in which they are handed over
         """
-        size = self._listener.batch_size
+        size, topics = self._batch_size, self._of_part["topic"]
         for queue, of_queue in groupby(rows, key=self.queues.__getitem__):
-            is_retry = self._of_part[queue][0] == self._retry_topic
+            is_retry = topics[queue] == self._retry_topic
             make = self._message_of_retry if is_retry else partial(StoredMessage.of, self)
             numbers = list(of_queue)
             for start in range(0, len(numbers), size):

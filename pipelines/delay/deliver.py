@@ -44,7 +44,7 @@ FOLLOWER = "deliver"
 # Purposes of copies: back in the topic; on to the next level of a list.
 DELIVER, HOP = "deliver", "hop"
 WAITING_KINDS = ("schedule", "timer")
-# An append of more rows asks for their claims alone, which takes less time then than a join in the query of their copies.
+# Claims on more rows than this are looked up in a query of their own: a join in that of the copies would take longer.
 MANY = 500_000
 # Waiting rows that are read at a time to find the next one due.
 NEXT_DUE_PAGE = 1_000

@@ -46,9 +46,6 @@ KEPT = (
     "queue_id",
 )
 
-# The columns of copies by which they get their offsets.
-SLIM = ("source_offset", "order", "topic", "queue_id", "size_bytes", "purpose", "places")
-
 # The offsets of a copy in the log and in its queue, once they are known.
 PLACE = ("copy_offset", "copy_queue_offset")
 
@@ -139,22 +136,21 @@ def plan_copies(
     segment_bytes = at.store.settings.segment_bytes
     log = at.read(COMMITLOG).where(lies_in("physical_offset", spans)).drop(*chosen.column_names)
 
-    has_ranks = "rank" in chosen.column_names
     slim_copies = (
         copy(with_decisions(log, chosen) if left is None else joined(log, left))
-        .select(*SLIM, *(("rank", "claim") if has_ranks else ()))
+        .select(
+            "source_offset", "rank", "order", "topic", "queue_id", "size_bytes", "purpose", "claim", "places"
+        )
         .toArrow()
     )
     slim = slim_copies.filter(slim_copies.column("purpose").is_valid())
     passed_over = slim_copies.num_rows - slim.num_rows
     if not slim.num_rows:
         return CopyPlan((), {}, head, passed_over)
-    if not has_ranks:
-        slim = slim.append_column("rank", pa.repeat(pa.scalar(0, pa.int32()), slim.num_rows))
     _expect_once(slim)
     placed, after = places_of(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
-    keys = ["source_offset", "rank"] if has_ranks else ["source_offset"]
+    keys = ["source_offset", "rank"] if "rank" in chosen.column_names else ["source_offset"]
     found = chosen.join(placed.select([*keys, *PLACE]), keys, join_type="inner")
     placed_copies = copy(with_decisions(log, found))
     if not _lie_in_order(placed, spans, copies_bytes):
@@ -174,10 +170,8 @@ def _expect_once(slim: pa.Table) -> None:
     sources = np.sort(slim.column("source_offset").to_numpy())
     if not (sources[1:] == sources[:-1]).any():
         return
-    checks = [(slim, ["source_offset", "rank"])]
-    if "claim" in slim.column_names:
-        checks.append((slim.filter(slim.column("claim").is_valid()), ["source_offset", "claim"]))
-    for copies, names in checks:
+    claiming = slim.filter(slim.column("claim").is_valid())
+    for copies, names in ((slim, ["source_offset", "rank"]), (claiming, ["source_offset", "claim"])):
         counts = copies.group_by(names).aggregate([([], "count_all")])
         twice = counts.filter(pa.compute.greater(counts.column("count_all"), 1)).slice(0, 1).to_pylist()
         if twice:

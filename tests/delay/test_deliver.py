@@ -1,11 +1,10 @@
 """Parking at put and bringing back when due; vectors of docs/rocketmq/delay-retry-transaction.md 9 by number."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -221,13 +220,6 @@ def test_what_is_put_between_two_appends_of_a_run_is_for_the_next_run(
     assert store.deliver(B + 60_000)["delivered"] == 1
     assert store.deliver(B + 60_000)["delivered"] == 0
     store.expect_promises()
-
-
-@pytest.fixture(params=["few", "many"])
-def few_or_many(request: pytest.FixtureRequest) -> Iterator[None]:
-    """However few are due, they are delivered as few are, or as many."""
-    with patch.object(module, "MANY", 0 if request.param == "many" else module.MANY):
-        yield
 
 
 @pytest.fixture

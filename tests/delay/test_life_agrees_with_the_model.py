@@ -98,7 +98,7 @@ class History:
                 if number == at:
                     model.put(late, late_clock)
 
-            # At every second step claims are asked for as where many are due.
+            # At every second step claims are looked up as where many rows are due.
             many = patch.object(deliver, "MANY", 0 if len(self.told) % 2 else deliver.MANY)
             with many, few_an_append("jobs.deliver", "plan_deliver", limit), overtaken("deliver", meanwhile):
                 delivered = self.store.deliver(clock)["delivered"]
