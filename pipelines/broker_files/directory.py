@@ -62,6 +62,15 @@ class BrokerDirectory:
         except FileNotFoundError:
             return None
 
+    def read_start(self, path: str, count: int) -> bytes:
+        """At most so many bytes of a file from its start; none where it does not exist."""
+        files, base = resolved(self.uri)
+        try:
+            with files.open_input_file(f"{base}/{path}") as file:
+                return bytes(file.read(count))
+        except FileNotFoundError:
+            return b""
+
     def open(self, path: str) -> pa.NativeFile:
         """An open file, readable at any position. Raises StoreError for one that is gone since it was listed."""
         files, found_at = self._located(path)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
@@ -18,6 +19,7 @@ from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments
 from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
+from pipelines.log.one_row import last_row
 from pipelines.store.head import read_head
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUTS
@@ -35,6 +37,7 @@ class Note:
     end_offset   where its log ends
     index        its index files
     under_way_to     how far a run that has begun writes; 0 once it is complete
+    last_record  what tells the last record before that from others (log/one_row.SAME); empty where it has expired
     """
 
     log_id: str
@@ -42,6 +45,7 @@ class Note:
     end_offset: int
     index: KnownIndex = field(default_factory=KnownIndex)
     under_way_to: int = 0
+    last_record: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
@@ -129,10 +133,11 @@ class Export:
     def _write(self, advance: Callable[[int], None]) -> Exported:
         at, to = self._at, self.to
         messages, segments, files = 0, 0, 0
+        last_record = self._last_record(self.head.next_offset)
         to.write(ABORT, [])
         index = KnownIndex() if self._note is None else self._note.index
         if self._note is not None:
-            self._write_note(replace(self._note, under_way_to=self.head.next_offset))
+            self._write_note(replace(self._note, under_way_to=self.head.next_offset, last_record=last_record))
         else:
             # Of an export that was cut short, or that has rows which were cut off the log since. The note goes first: what
             # it says holds no longer.
@@ -144,7 +149,7 @@ class Export:
             for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
                 messages, segments, files = messages + row.messages, segments + 1, files + 1
                 advance(row.bytes)
-            files += write_queues(at, to, self.head, self.from_offset).count()
+            files += write_queues(at, to, self.head, self.from_offset)
             written, index = write_index(at, to, index, self.from_offset)
             files += written.count()
         settled = read_settled(at, self.head)
@@ -153,7 +158,9 @@ class Export:
             files += 1
         files += write_timer(at, to, self.head, self._now_ms)
         to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
-        self._write_note(Note(self._log_id, self.head.append_seq, self.head.next_offset, index))
+        self._write_note(
+            Note(self._log_id, self.head.append_seq, self.head.next_offset, index, last_record=last_record)
+        )
         to.delete(ABORT)
         to.delete(UNDER_WAY)
         return Exported(messages, segments, files + 2, self.head.next_offset, settled)
@@ -189,6 +196,7 @@ class Export:
         )
         if is_cut:
             return None
+        self._expect_same_log(note)
         return note if self._holds_what_is_left(note) else None
 
     def _holds_what_is_left(self, note: Note) -> bool:
@@ -206,6 +214,19 @@ class Export:
 
     def _write_note(self, note: Note) -> None:
         self.to.write(NOTE, [note.content()])
+
+    def _last_record(self, before: int) -> list[Any]:
+        row = last_row(self._at, before)
+        return [] if row is None else list(row)
+
+    def _expect_same_log(self, note: Note) -> None:
+        """Raises BadInput where the last record of the note is not the log's, as of a store put back that has gone on."""
+        end = max(note.end_offset, note.under_way_to)
+        if note.last_record and self._last_record(end) not in ([], note.last_record):
+            raise BadInput(
+                f"{self.to.uri} holds records up to byte {end} of the log, and the last of them is not what the log has "
+                "there: the store was put back as it was earlier, and has gone on since. Export into an empty directory"
+            )
 
     def _expect_no_broker_has_begun(self) -> None:
         """Raises BadInput where a broker was started on an export that was cut short: what it has appended would be lost.

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -26,22 +28,28 @@ from schemas.queue_bounds import LOG_TOPIC
 # What a broker puts where a queue has no entry: before the first of a queue that does not begin at 0 (4.2).
 FILLER = np.array([(0, INT_MAX, 0)], UNIT)
 
-SUMMARY = "topic string, queue_id int, entries long"
-_WRITTEN = pa.schema([("topic", pa.string()), ("queue_id", pa.int32()), ("entries", pa.int64())])
+FILE = ["topic", "queue_id", "file"]
+
+SUMMARY = "topic string, queue_id int, file long, is_written boolean"
+_WRITTEN = pa.schema(
+    [("topic", pa.string()), ("queue_id", pa.int32()), ("file", pa.int64()), ("is_written", pa.bool_())]
+)
 
 
 @dataclass(frozen=True)
 class QueueFiles:
     """What a task needs to write one file of any queue.
 
-    file_bytes  what each file has, a multiple of an entry's 20
+    file_bytes   what each file has, a multiple of an entry's 20
+    goes_on      whether a file has its earlier entries already, and only later ones are given
     """
 
     to: ExportDirectory
     file_bytes: int
+    goes_on: bool
 
     def write(self, rows: pa.Table) -> pa.Table:
-        """Write one file of a queue.
+        """Write one file of a queue, unless the directory lacks what came before: a row of SUMMARY.
 
         rows  `topic`, `queue_id`, `file` (its number), `next_offset` of the queue, and of each entry in the
               file `queue_offset`, `physical_offset`, `size_bytes`, `tags_code`; one row has nulls instead
@@ -55,38 +63,67 @@ class QueueFiles:
             [("physical_offset", "descending")]
         )
         number = entries.column("queue_offset").to_numpy() - first
+        path = f"{QUEUES}/{topic}/{queue_id}/{first * UNIT_BYTES:020d}"
         units = np.repeat(FILLER, min(next_offset - first, self.file_bytes // UNIT_BYTES))
         for name in UNIT.names or ():
             units[name][number] = entries.column(name).to_numpy()
-        path = f"{QUEUES}/{topic}/{queue_id}/{first * UNIT_BYTES:020d}"
-        self.to.write(path, [units.tobytes()], self.file_bytes)
-        return pa.Table.from_pylist(
-            [{"topic": topic, "queue_id": queue_id, "entries": entries.num_rows}], _WRITTEN
-        )
+        is_written = not self.goes_on or self._add_earlier(units, path, int(number.min()))
+        if is_written:
+            self.to.write(path, [units.tobytes()], self.file_bytes)
+        done = {"topic": topic, "queue_id": queue_id, "file": file, "is_written": is_written}
+        return pa.Table.from_pylist([done], _WRITTEN)
+
+    def _add_earlier(self, units: npt.NDArray[Any], path: str, first_new: int) -> bool:
+        """Take over the earlier units of a file; whether it has them all, up to the first new one."""
+        found = self.to.found.read_start(path, units.nbytes)
+        earlier = np.frombuffer(found[: len(found) - len(found) % UNIT_BYTES], UNIT)
+        if len(earlier) < first_new or (earlier["size_bytes"][:first_new] == 0).any():
+            return False
+        is_entry = ~np.isin(earlier["size_bytes"], (0, INT_MAX))
+        units[: len(earlier)][is_entry] = earlier[is_entry]
+        return True
 
 
-def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: int) -> DataFrame:
-    """Write the files of all queues that have entries from a physical offset on; a row a file: SUMMARY.
+def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: int) -> int:
+    """Write the files of all queues that have entries from a physical offset on; how many.
 
-    The frame writes when it is read. The entries come from the log where dispatch has not followed it.
+    What a file has already is taken from itself; a file without that is written from all entries. These come from the log
+    where dispatch has not followed it.
     """
-    files = QueueFiles(to, at.store.settings.queue_file_bytes)
-    in_file = F.floor(F.col("queue_offset") / F.lit(files.file_bytes // UNIT_BYTES)).cast("long")
+    file_bytes = at.store.settings.queue_file_bytes
+    units = file_bytes // UNIT_BYTES
+    in_file = F.floor(F.col("queue_offset") / F.lit(units)).cast("long")
     entries = queue_entries(at).withColumn("file", in_file)
-    bounds = _bounds(at, head, files.file_bytes // UNIT_BYTES)
-    if from_offset > head.min_offset:
-        is_new = F.col("physical_offset") >= from_offset
-        changed = entries.where(is_new).select("topic", "queue_id", "file").distinct()
-        entries, bounds = (
-            rows.join(F.broadcast(changed), ["topic", "queue_id", "file"], "left_semi")
-            for rows in (entries, bounds)
-        )
-    names = ("topic", "queue_id", "file", "next_offset")
+    bounds = _bounds(at, head, units)
+    if from_offset <= head.min_offset:
+        return _written(QueueFiles(to, file_bytes, goes_on=False), entries, bounds)[0]
+    new = entries.where(F.col("physical_offset") >= from_offset)
+    changed = new.select(*FILE).distinct()
+    files = QueueFiles(to, file_bytes, goes_on=True)
+    written, left = _written(files, new, bounds.join(F.broadcast(changed), FILE, "left_semi"))
+    if not left:
+        return written
+    whole = frame_of(at.store.spark, left, "topic string, queue_id int, file long")
+    entries, bounds = (rows.join(F.broadcast(whole), FILE, "left_semi") for rows in (entries, bounds))
+    return written + _written(QueueFiles(to, file_bytes, goes_on=False), entries, bounds)[0]
+
+
+def _written(
+    files: QueueFiles, entries: DataFrame, bounds: DataFrame
+) -> tuple[int, list[tuple[str, int, int]]]:
+    """Write files; how many, and those that were not."""
+    names = (*FILE, "next_offset")
     values = ("queue_offset", "physical_offset", "size_bytes", "tags_code")
     # A row a file besides its entries: a queue may have files without any.
-    rows = entries.join(F.broadcast(bounds), ["topic", "queue_id", "file"]).select(*names, *values)
+    rows = entries.join(F.broadcast(bounds), FILE).select(*names, *values)
     whole = rows.unionByName(bounds.select(*names), allowMissingColumns=True)
-    return whole.groupBy("topic", "queue_id", "file").applyInArrow(lambda rows: files.write(rows), SUMMARY)
+    written = whole.groupBy(*FILE).applyInArrow(lambda rows: files.write(rows), SUMMARY)
+    # A row a file, and only those that somebody has damaged or deleted come to the driver.
+    found = written.agg(
+        F.count_if("is_written").alias("files"),
+        F.collect_list(F.when(~F.col("is_written"), F.struct(*FILE))).alias("left"),
+    ).collect()[0]
+    return found.files, [tuple(file) for file in found.left]
 
 
 def queue_entries(at: Snapshot) -> DataFrame:

@@ -81,6 +81,29 @@ class Survey:
     queues: Mapping[Queue, QueueRows]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Whole appends of the master that go into one commit of the slave.
+
+    start    the slave's log ends here before
+    is_last  whether the master has no more
+    """
+
+    start: int
+    rows: DataFrame
+    is_last: bool
+    survey: Survey
+
+
+def start_of(at: Snapshot, master: Master, from_last_file: bool) -> int:
+    """Where a slave's next row is to lie: at the end of its log; for an empty one where that is to begin."""
+    if at.number(COMMITLOG) >= 0:
+        return read_head(at).next_offset
+    if from_last_file:
+        return master.end - master.end % master.store.settings.segment_bytes
+    return master.head.min_offset
+
+
 def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
     """The plan that says where an empty slave's log begins: at the master's first byte, or with its last segment.
 
@@ -88,9 +111,7 @@ def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
     """
     if at.number(COMMITLOG) >= 0:
         return Plan()
-    start = master.head.min_offset
-    if from_last_file:
-        start = master.end - master.end % master.store.settings.segment_bytes
+    start = start_of(at, master, from_last_file)
     # A log from byte 0 has all messages of all queues: each begins at 0.
     begins = master.queues_from(start) if start else {}
     head = LogHead(-1, start, start, 0, begins, begins)
@@ -99,45 +120,52 @@ def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
     return Plan((bounds_write(at, head),), follows_master=master.uri)
 
 
-def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES) -> Plan:
+def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES, ahead: Part | None = None) -> Plan:
     """The plan that appends the next whole appends of the master, followed by the bounds as of them.
+
+    ahead  a part that was read before, which is taken where the slave's log still ends where it starts
 
     The plan's result: `copied` rows, `reached`, the end of the slave's log after it, and `more`, whether rows are left.
     """
     head = read_head(at)
     master = master.reaching(head.next_offset)
-    part = _next_part(master, head, part_bytes)
-    found = None if part is None else survey(part[0], head)
-    if part is None or found is None:
+    part = (
+        ahead
+        if ahead and ahead.start == head.next_offset
+        else next_part(master, head.next_offset, part_bytes)
+    )
+    if part is None:
         return _plan_end(at, head, master)
+    found = part.survey
     _expect_going_on(head, found, master)
     after = _head_after(head, found)
-    if part[1]:
+    if part.is_last:
         after = _as_the_master(after, master)
-    rows = copied_rows(part[0], after.append_seq)
+    rows = copied_rows(part.rows, after.append_seq)
     planned = Planned(found.rows, found.first_offset, found.last_offset, after.next_offset)
     append = at.append(COMMITLOG, rows, planned=planned)
-    result = {"copied": found.rows, "reached": after.next_offset, "more": not part[1]}
+    result = {"copied": found.rows, "reached": after.next_offset, "more": not part.is_last}
     return Plan((append, bounds_write(at, after)), result, follows_master=master.uri)
 
 
-def _next_part(master: Master, head: LogHead, part_bytes: int) -> tuple[DataFrame, bool] | None:
-    """The rows of the next whole appends, and whether they are the last; None where the master has no more."""
-    if master.end <= head.next_offset:
+def next_part(master: Master, start: int, part_bytes: int) -> Part | None:
+    """The next whole appends from an offset on; None where the master has no more."""
+    if master.end <= start:
         return None
-    rows = master.rows_from(head.next_offset)
-    if master.end - head.next_offset <= part_bytes:
-        return rows, True
-    is_near = F.col("physical_offset") < head.next_offset + part_bytes
-    last = rows.agg(F.max(F.when(is_near, F.col("append_seq"))), F.min("append_seq")).first()
-    assert last is not None
-    to_append = last[1] if last[0] is None else last[0]
-    if to_append is None:
-        return None
-    return rows.where(F.col("append_seq") <= to_append), to_append == master.head.append_seq
+    rows, is_last = master.rows_from(start), True
+    if master.end - start > part_bytes:
+        is_near = F.col("physical_offset") < start + part_bytes
+        last = rows.agg(F.max(F.when(is_near, F.col("append_seq"))), F.min("append_seq")).first()
+        assert last is not None
+        to_append = last[1] if last[0] is None else last[0]
+        if to_append is None:
+            return None
+        rows, is_last = rows.where(F.col("append_seq") <= to_append), to_append == master.head.append_seq
+    found = survey(rows)
+    return None if found is None else Part(start, rows, is_last, found)
 
 
-def survey(part: DataFrame, head: LogHead) -> Survey | None:
+def survey(part: DataFrame) -> Survey | None:
     """What a part of the log holds; None without a row. Reads neither bodies nor, but for inner batches, properties."""
     start, size = F.col("physical_offset"), F.col("size_bytes")
     end = start + size

@@ -1,5 +1,6 @@
 """One run of a slave: it joins its master, is cut to what they share, takes over what is new, and reports how far it is."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
 from pipelines.replicate.acks import has_followed, plan_ack, plan_first_ack, plan_set, replica_id_of
-from pipelines.replicate.copy_log import as_the_master_has_it, plan_copy, plan_start
+from pipelines.replicate.copy_log import as_the_master_has_it, next_part, plan_copy, plan_start, start_of
 from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
@@ -87,22 +88,24 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
     slave = run.store
     master = master.reaching(head_as_found(slave.snapshot()).next_offset)
     truncated_from = _cut_to_master(run, master)
-    run.commit(lambda at: _plan_before_rows(at, master, from_last_file))
-    start = head_as_found(slave.snapshot()).next_offset
+    part_bytes = copy_log.PART_BYTES
+    start = start_of(slave.snapshot(), master, from_last_file)
+    with ThreadPoolExecutor(1) as beside:
+        first_part = beside.submit(next_part, master, start, part_bytes)
+        run.commit(lambda at: _plan_before_rows(at, master, from_last_file))
     with (
         run.progress("copying", max(0, master.end - start), "bytes") as advance,
         as_the_master_has_it(master),
     ):
-        reached = start
+        ahead, reached = first_part.result(), start
 
         def count(part: Any) -> None:
             nonlocal reached
             advance(part["reached"] - reached)
             reached = part["reached"]
 
-        part_bytes = copy_log.PART_BYTES
         result = commit_in_parts(
-            run.commit, lambda at, _: plan_copy(at, master, part_bytes), ("copied",), after_each=count
+            run.commit, lambda at, _: plan_copy(at, master, part_bytes, ahead), ("copied",), after_each=count
         )
     for planner in offset_planners(slave.snapshot(), master):
         run.commit(planner)

@@ -1,12 +1,10 @@
 """A store becomes a slave: a new one, an empty one, or one whose log is a part of the master's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column, Row
-from pyspark.sql import functions as F
-
 from pipelines.errors import BadInput, StoreError
+from pipelines.log.one_row import first_row, last_row
 from pipelines.replicate.acks import earlier_runs_forgotten
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
@@ -17,18 +15,6 @@ from pipelines.store.role import SLAVE, follows, settings_now, without_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, CUTS, STORE_SETTINGS
-
-# What tells a record from another at the same offset.
-SAME = (
-    "physical_offset",
-    "size_bytes",
-    "topic",
-    "queue_id",
-    "queue_offset",
-    "body_crc",
-    "store_timestamp",
-    "append_id",
-)
 
 
 def settings_of_slave(master: Master, replica_id: str) -> dict[str, str]:
@@ -159,44 +145,7 @@ def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
     """
     begins = max(head_as_found(at).min_offset, master.head.min_offset)
     cuts = [row.physical_offset for row in master.at.rows(CUTS) if begins <= row.physical_offset < own_end]
-    return [cut for cut in cuts if _first_row(at, cut) != _first_row(master.at, cut)]
-
-
-def _first_row(at: Snapshot, since: int) -> Row | None:
-    """The first row of a log that starts at an offset or later, by the columns of SAME; None where there is none."""
-    # A record that does not fit a segment opens the next, so it lies not farther off, but for rows that are lost.
-    near = _one_row(at, F.min_by, since, since + 2 * settings_now(at).segment_bytes)
-    return near or _one_row(at, F.min_by, since)
-
-
-def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
-    """The last row of a log that starts in [after, before), by the columns of SAME; None where there is none.
-
-    Few files are read: it lies not farther off than the longest record and the rest of a segment, else it is searched for.
-    """
-    known: dict[tuple[int, int], Row | None] = at.cached("last rows", (COMMITLOG,), dict)
-    if (after, before) not in known:
-        known[after, before] = _last_row(at, before, after)
-    return known[after, before]
-
-
-def _last_row(at: Snapshot, before: int, after: int) -> Row | None:
-    settings = settings_now(at)
-    for least in (before - settings.max_record_bytes, before - 2 * settings.segment_bytes, after):
-        found = _one_row(at, F.max_by, max(after, least), before)
-        if found is not None or least <= after:
-            break
-    return found
-
-
-def _one_row(
-    at: Snapshot, chosen: Callable[[Column, Column], Column], since: int, before: int = LONG_MAX
-) -> Row | None:
-    """The row of the log in [since, before) with the least (min_by) or greatest (max_by) offset."""
-    offset = F.col("physical_offset")
-    rows = at.read(COMMITLOG).where((offset >= since) & (offset < before))
-    found = rows.agg(chosen(F.struct(*SAME), offset).alias("row")).first()
-    return None if found is None else found.row
+    return [cut for cut in cuts if first_row(at, cut) != first_row(master.at, cut)]
 
 
 def _expect_same_segments(at: Snapshot, master: Master) -> None:

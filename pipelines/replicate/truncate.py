@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.replicate.join import SAME, last_row
+from pipelines.log.one_row import SAME, last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out

@@ -1,0 +1,60 @@
+"""Single rows of the log, found by where they lie: what two logs, or a log and its copy, are compared by."""
+
+from collections.abc import Callable
+
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
+
+from pipelines.rocketmq.settings import LONG_MAX
+from pipelines.store.role import settings_now
+from pipelines.store.snapshot import Snapshot
+from schemas import COMMITLOG
+
+# What tells a record from another at the same offset.
+SAME = (
+    "physical_offset",
+    "size_bytes",
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "body_crc",
+    "store_timestamp",
+    "append_id",
+)
+
+
+def first_row(at: Snapshot, since: int) -> Row | None:
+    """The first row of a log that starts at an offset or later, by the columns of SAME; None where there is none."""
+    # A record that does not fit a segment opens the next, so it lies not farther off, but for rows that are lost.
+    near = _one_row(at, F.min_by, since, since + 2 * settings_now(at).segment_bytes)
+    return near or _one_row(at, F.min_by, since)
+
+
+def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
+    """The last row of a log that starts in [after, before), by the columns of SAME; None where there is none.
+
+    Few files are read: it lies not farther off than the longest record and the rest of a segment, else it is searched for.
+    """
+    known: dict[tuple[int, int], Row | None] = at.cached("last rows", (COMMITLOG,), dict)
+    if (after, before) not in known:
+        known[after, before] = _last_row(at, before, after)
+    return known[after, before]
+
+
+def _last_row(at: Snapshot, before: int, after: int) -> Row | None:
+    settings = settings_now(at)
+    for least in (before - settings.max_record_bytes, before - 2 * settings.segment_bytes, after):
+        found = _one_row(at, F.max_by, max(after, least), before)
+        if found is not None or least <= after:
+            break
+    return found
+
+
+def _one_row(
+    at: Snapshot, chosen: Callable[[Column, Column], Column], since: int, before: int = LONG_MAX
+) -> Row | None:
+    """The row of the log in [since, before) with the least (min_by) or greatest (max_by) offset."""
+    offset = F.col("physical_offset")
+    rows = at.read(COMMITLOG).where((offset >= since) & (offset < before))
+    found = rows.agg(chosen(F.struct(*SAME), offset).alias("row")).first()
+    return None if found is None else found.row
