@@ -1,7 +1,8 @@
 """Export: a store becomes a directory that a broker opens; again, what is new is added.
 
-The files are written first and the note about them last. Meanwhile the directory has the file by which a broker knows that
-it did not stop in order, so a broker that is started on a half-made export checks all that it finds.
+The files are written first, then the note about them, then a broker's checkpoint. Meanwhile the directory has the file by
+which a broker knows that it did not stop in order, so a broker that is started on a half-made export checks all that it
+finds.
 """
 
 import json
@@ -135,6 +136,7 @@ class Export:
         messages, segments, files = 0, 0, 0
         last_record = self._last_record(self.head.next_offset)
         to.write(ABORT, [])
+        to.delete(CHECKPOINT)  # a broker that is started on what is half-made writes one
         index = KnownIndex() if self._note is None else self._note.index
         if self._note is not None:
             self._write_note(replace(self._note, under_way_to=self.head.next_offset, last_record=last_record))
@@ -157,10 +159,10 @@ class Export:
             to.write(path, [content])
             files += 1
         files += write_timer(at, to, self.head, self._now_ms)
-        to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
         self._write_note(
             Note(self._log_id, self.head.append_seq, self.head.next_offset, index, last_record=last_record)
         )
+        to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
         to.delete(ABORT)
         to.delete(UNDER_WAY)
         return Exported(messages, segments, files + 2, self.head.next_offset, settled)
@@ -231,13 +233,15 @@ class Export:
     def _expect_no_broker_has_begun(self) -> None:
         """Raises BadInput where a broker was started on an export that was cut short: what it has appended would be lost.
 
-        A broker writes its process id into the file `abort` and takes the file away when it ends in order.
+        A broker makes a checkpoint. One of 5.x also writes its process id into the file `abort`; each takes that file away
+        when it ends in order.
         """
         found = self.to.found
-        if found.exists("commitlog") and found.read(ABORT) != b"":
+        if found.exists("commitlog") and (found.read(ABORT) != b"" or found.exists(CHECKPOINT)):
             raise BadInput(
-                f"{self.to.uri} holds an export that was cut short, and a broker has been started on it since (its file "
-                f"{ABORT} says so): what it has appended would be lost. Import that, or export into an empty directory"
+                f"{self.to.uri} holds an export that was cut short, and a broker has been started on it since (its files "
+                f"{ABORT} and {CHECKPOINT} say so): what it has appended would be lost. Import that, or export into an "
+                "empty directory"
             )
 
     def _expect_untouched(self, note: Note) -> None:

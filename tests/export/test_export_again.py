@@ -188,7 +188,7 @@ def test_an_export_that_was_cut_short_and_that_a_broker_was_started_on_is_refuse
     monkeypatch: pytest.MonkeyPatch,
     is_first: bool,
 ) -> None:
-    """A broker writes its process id into `abort`, and takes the file away when it ends in order."""
+    """A broker of 5.x has its process id in `abort`, which goes when it ends in order; one of 4.x has a checkpoint."""
     export = tmp_path / "export"
     arguments = ("export_store", "--store", store.uri, "--to", export)
     for body in ("first", "second"):
@@ -208,12 +208,16 @@ def test_an_export_that_was_cut_short_and_that_a_broker_was_started_on_is_refuse
     running = commitlake(*arguments)
     abort.unlink()
     ended = commitlake(*arguments)
-    for run in (running, ended):
+    abort.touch()
+    (export / "checkpoint").write_bytes(bytes(4096))
+    running_4 = commitlake(*arguments)
+    (export / "checkpoint").unlink()
+    for run in (running, ended, running_4):
         assert run.exit_status == 2, run.stderr
         assert "a broker has been started on it" in run.stderr
     assert files_of(export / "commitlog") == log
-    abort.touch()
     assert commitlake(*arguments).exit_status == 0
+    assert (export / "checkpoint").stat().st_size > 0
 
 
 def test_an_export_from_which_rows_were_cut_off_is_refused_where_a_broker_went_on_with_it(
