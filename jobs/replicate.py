@@ -27,11 +27,11 @@ def replicate(
 ) -> dict[str, Any]:
     """Follow a master store: a new directory becomes its slave, a slave gets what is new."""
     slave = Store(run.spark, run.store_uri)
-    followed, name = join_master(slave, Following(master, replica_id, from_last_file), run.now_ms)
+    joined = join_master(slave, Following(master, replica_id, from_last_file), run.now_ms)
     run.store = slave
-    for difference in settings_apart(slave, followed):
+    for difference in settings_apart(slave, joined.master):
         run.say(f"the slave keeps its own settings: {difference} at the master")
-    return follow(run, followed, name, from_last_file)
+    return follow(run, joined, from_last_file)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """One run of a slave: it joins its master, is cut to what they share, takes over what is new, and reports how far it is."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -45,8 +46,17 @@ def expect_named(slave: Store, master_uri: str | None) -> str:
     return known
 
 
-def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, str]:
-    """The master, and the slave's id there, once the store exists and is its slave.
+@dataclass(frozen=True)
+class Joined:
+    """A slave and its master: the slave's id there, and where a cut was made on the way that an earlier run had recorded."""
+
+    master: Master
+    replica_id: str
+    cut_from: int | None = None
+
+
+def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
+    """The store and its master, once the store exists and is its slave.
 
     Raises BadInput where it cannot be; nothing of the log is written then.
     """
@@ -58,36 +68,39 @@ def join_master(slave: Store, options: Following, now_ms: int) -> tuple[Master, 
     if not exists:
         make_store(slave, settings_of_slave(master, replica_id))
         commit(master.store, first_ack)
-        return master, replica_id
+        return Joined(master, replica_id)
     make_tables(slave)  # of a newer version, or deleted
     at = slave.snapshot()
     known = settings_now(at)
-    if is_slave(at):
-        finish_truncation(slave)
+    cuts = [finish_truncation(slave) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
     commit(master.store, first_ack)
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
     # Until a run has ended well: one that was killed may have taken the role and no more.
     is_new = taken.plan.writes or not has_followed(slave.snapshot(), master.uri)
     if is_new and slave.snapshot().number(COMMITLOG) >= 0:
-        _fence(slave, master)
-    return master, replica_id
+        cuts.append(_fence(slave, master))
+    return Joined(master, replica_id, _first_of(cuts))
 
 
-def _fence(slave: Store, master: Master) -> None:
+def _first_of(cuts: Iterable[int | None]) -> int | None:
+    return min((cut for cut in cuts if cut is not None), default=None)
+
+
+def _fence(slave: Store, master: Master) -> int | None:
     """Have what was planned while the store was a master, or followed another one, lose the race.
 
-    The fence may take the number of a cut that another run has recorded.
+    The fence may take the number of a cut that another run has recorded: the offset of that, which is made then.
     """
     commit(slave, partial(plan_fence_of_whole, master_uri=master.uri))
-    finish_truncation(slave)
+    return finish_truncation(slave)
 
 
-def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> dict[str, Any]:
+def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
     """Take over all that the master has as of its snapshot; the counts of replicate."""
     slave = run.store
-    master = master.reaching(head_as_found(slave.snapshot()).next_offset)
-    truncated_from = _cut_to_master(run, master)
+    master = joined.master.reaching(head_as_found(slave.snapshot()).next_offset)
+    truncated_from = _cut_to_master(run, master, joined.cut_from)
     part_bytes = copy_log.PART_BYTES
     start = start_of(slave.snapshot(), master, from_last_file)
     with ThreadPoolExecutor(1) as beside:
@@ -111,7 +124,7 @@ def follow(run: Work, master: Master, replica_id: str, from_last_file: bool) -> 
         run.commit(planner)
     ack = partial(
         plan_ack,
-        replica_id=replica_id,
+        replica_id=joined.replica_id,
         uri=slave.uri,
         acked_offset=result["reached"],
         log_end=master.end,
@@ -136,23 +149,23 @@ def _plan_before_rows(at: Snapshot, master: Master, from_last_file: bool) -> Pla
     return Plan(writes, side_by_side=len(writes), follows_master=master.uri)
 
 
-def _cut_to_master(run: Work, master: Master) -> int | None:
-    """Cut off what the master never had; its offset, or None where there is nothing."""
-    finish_truncation(run.store)  # another run may have recorded a cut since this one joined
+def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | None:
+    """Cut off what the master never had; its offset, or None where there is nothing.
+
+    made_before  offset of a cut that this run has made already, as an earlier one had not got so far
+    """
+    # Another run may have recorded a cut since this one joined.
+    cuts = [made_before, finish_truncation(run.store)]
     at = run.store.snapshot()
-    if at.number(COMMITLOG) < 0:
-        return None
-    point = expect_joins(at, master)
-    if point >= head_as_found(at).next_offset:
-        return None
-    cut_from = truncate(run.store, lambda at: expect_joins(at, master), master.uri)
-    if cut_from is None:
-        return None
-    run.wrote = True
-    run.warn(
-        f"the master never had what this store's log holds from byte {cut_from} on: it is no longer in the log, but kept in "
-        "cut_rows"
-    )
+    if at.number(COMMITLOG) >= 0 and expect_joins(at, master) < head_as_found(at).next_offset:
+        cuts.append(truncate(run.store, lambda at: expect_joins(at, master), master.uri))
+    cut_from = _first_of(cuts)
+    if cut_from is not None:
+        run.wrote = True
+        run.warn(
+            f"the master never had what this store's log held from byte {cut_from} on: it is no longer in the log, but kept "
+            "in cut_rows"
+        )
     return cut_from
 
 

@@ -118,7 +118,9 @@ def test_a_run_that_was_killed_once_a_fence_had_its_number_is_made_again(
     replicate(old.store.uri, new.store.uri, exit_status=9)
     assert fenced
     assert log_of(old.store) != log_of(new.store)
-    assert replicate(old.store.uri, new.store.uri).result["copied"] == 3
+    again = replicate(old.store.uri, new.store.uri).result
+    cut_from = [row.physical_offset for row in old.store.cuts.collect()]
+    assert (again["copied"], [again["truncated_from"]]) == (3, cut_from)
     expect_one_log(old, new)
 
 
@@ -159,9 +161,9 @@ def test_a_put_that_was_planned_while_the_store_was_master_is_refused_once_it_fo
     def after_it_follows(store: Store, *arguments: Any) -> None:
         if store.uri == old.store.uri:
             monkeypatch.setattr(committing, "_write", write)
-            master, name = follow.join_master(old.store, follow.Following(new.store.uri), B)
-            copied.append(master.end)
-            assert name == "1"
+            joined = follow.join_master(old.store, follow.Following(new.store.uri), B)
+            copied.append(joined.master.end)
+            assert joined.replica_id == "1"
         write(store, *arguments)
 
     monkeypatch.setattr(committing, "_write", after_it_follows)
