@@ -63,7 +63,7 @@ class BrokerDirectory:
             return None
 
     def read_start(self, path: str, count: int) -> bytes:
-        """At most so many bytes of a file from its start; none where it does not exist."""
+        """At most `count` bytes of a file from its start; none where it does not exist."""
         files, base = resolved(self.uri)
         try:
             with files.open_input_file(f"{base}/{path}") as file:

@@ -22,6 +22,7 @@ from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
 from pipelines.log.one_row import last_row
 from pipelines.store.head import read_head
+from pipelines.store.holes import lost_at
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUTS
 
@@ -38,7 +39,8 @@ class Note:
     end_offset   where its log ends
     index        its index files
     under_way_to     how far a run that has begun writes; 0 once it is complete
-    last_record  what tells the last record before that from others (log/one_row.SAME); empty where it has expired
+    last_record      its last record, also of a run that has begun, by the columns of log/one_row.SAME; empty: not known
+    queue_file_bytes size of its queue files; 0: not known
     """
 
     log_id: str
@@ -47,6 +49,7 @@ class Note:
     index: KnownIndex = field(default_factory=KnownIndex)
     under_way_to: int = 0
     last_record: list[Any] = field(default_factory=list)
+    queue_file_bytes: int = 0
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
@@ -118,6 +121,10 @@ class Export:
     def _first_segment(self) -> int:
         return self.from_offset - self.from_offset % self._at.store.settings.segment_bytes
 
+    @property
+    def _queue_file_bytes(self) -> int:
+        return self._at.store.settings.queue_file_bytes
+
     def write(self, advance: Callable[[int], None]) -> Exported:
         """Write what the directory lacks. Run again after it was interrupted, it goes on.
 
@@ -159,8 +166,11 @@ class Export:
             to.write(path, [content])
             files += 1
         files += write_timer(at, to, self.head, self._now_ms)
+        head = self.head
         self._write_note(
-            Note(self._log_id, self.head.append_seq, self.head.next_offset, index, last_record=last_record)
+            Note(
+                self._log_id, head.append_seq, head.next_offset, index, 0, last_record, self._queue_file_bytes
+            )
         )
         to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
         to.delete(ABORT)
@@ -204,8 +214,10 @@ class Export:
     def _holds_what_is_left(self, note: Note) -> bool:
         """Whether the directory has the segments of the note that the log still has, and none before; else all is written.
 
-        Where segments have expired since, queue files begin elsewhere too.
+        Where segments have expired since, queue files begin elsewhere too; with another size they have other names.
         """
+        if note.queue_file_bytes not in (0, self._queue_file_bytes):
+            return False
         segment_bytes = self._at.store.settings.segment_bytes
         found = self._segments_found()
         first = self.head.min_offset - self.head.min_offset % segment_bytes
@@ -224,7 +236,10 @@ class Export:
     def _expect_same_log(self, note: Note) -> None:
         """Raises BadInput where the last record of the note is not the log's, as of a store put back that has gone on."""
         end = max(note.end_offset, note.under_way_to)
-        if note.last_record and self._last_record(end) not in ([], note.last_record):
+        found = self._last_record(end)
+        if not note.last_record or not found or found == note.last_record:
+            return
+        if lost_at(self._at, note.last_record[0]) is None:
             raise BadInput(
                 f"{self.to.uri} holds records up to byte {end} of the log, and the last of them is not what the log has "
                 "there: the store was put back as it was earlier, and has gone on since. Export into an empty directory"

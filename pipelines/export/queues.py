@@ -28,11 +28,10 @@ from schemas.queue_bounds import LOG_TOPIC
 # What a broker puts where a queue has no entry: before the first of a queue that does not begin at 0 (4.2).
 FILLER = np.array([(0, INT_MAX, 0)], UNIT)
 
-FILE = ["topic", "queue_id", "file"]
-
-SUMMARY = "topic string, queue_id int, file long, is_written boolean"
-_WRITTEN = pa.schema(
-    [("topic", pa.string()), ("queue_id", pa.int32()), ("file", pa.int64()), ("is_written", pa.bool_())]
+FILE_KEY = ["topic", "queue_id", "file"]
+SUMMARY = "topic string, queue_id int, file long, is_there boolean"
+_SUMMARY = pa.schema(
+    [("topic", pa.string()), ("queue_id", pa.int32()), ("file", pa.int64()), ("is_there", pa.bool_())]
 )
 
 
@@ -41,12 +40,12 @@ class QueueFiles:
     """What a task needs to write one file of any queue.
 
     file_bytes   what each file has, a multiple of an entry's 20
-    goes_on      whether a file has its earlier entries already, and only later ones are given
+    from_offset  entries of records from this physical offset on are given, a file has those before; None: all are given
     """
 
     to: ExportDirectory
     file_bytes: int
-    goes_on: bool
+    from_offset: int | None = None
 
     def write(self, rows: pa.Table) -> pa.Table:
         """Write one file of a queue, unless the directory lacks what came before: a row of SUMMARY.
@@ -67,11 +66,11 @@ class QueueFiles:
         units = np.repeat(FILLER, min(next_offset - first, self.file_bytes // UNIT_BYTES))
         for name in UNIT.names or ():
             units[name][number] = entries.column(name).to_numpy()
-        is_written = not self.goes_on or self._add_earlier(units, path, int(number.min()))
-        if is_written:
+        is_there = self.from_offset is None or self._add_earlier(units, path, int(number.min()))
+        if is_there:
             self.to.write(path, [units.tobytes()], self.file_bytes)
-        done = {"topic": topic, "queue_id": queue_id, "file": file, "is_written": is_written}
-        return pa.Table.from_pylist([done], _WRITTEN)
+        done = {"topic": topic, "queue_id": queue_id, "file": file, "is_there": is_there}
+        return pa.Table.from_pylist([done], _SUMMARY)
 
     def _add_earlier(self, units: npt.NDArray[Any], path: str, first_new: int) -> bool:
         """Take over the earlier units of a file; whether it has them all, up to the first new one."""
@@ -79,7 +78,10 @@ class QueueFiles:
         earlier = np.frombuffer(found[: len(found) - len(found) % UNIT_BYTES], UNIT)
         if len(earlier) < first_new or (earlier["size_bytes"][:first_new] == 0).any():
             return False
-        is_entry = ~np.isin(earlier["size_bytes"], (0, INT_MAX))
+        # A run that was killed has left later ones too, perhaps of a log that was put back since.
+        is_entry = ~np.isin(earlier["size_bytes"], (0, INT_MAX)) & (
+            earlier["physical_offset"] < self.from_offset
+        )
         units[: len(earlier)][is_entry] = earlier[is_entry]
         return True
 
@@ -96,32 +98,32 @@ def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: 
     entries = queue_entries(at).withColumn("file", in_file)
     bounds = _bounds(at, head, units)
     if from_offset <= head.min_offset:
-        return _written(QueueFiles(to, file_bytes, goes_on=False), entries, bounds)[0]
+        return _write_files(QueueFiles(to, file_bytes), entries, bounds)[0]
     new = entries.where(F.col("physical_offset") >= from_offset)
-    changed = new.select(*FILE).distinct()
-    files = QueueFiles(to, file_bytes, goes_on=True)
-    written, left = _written(files, new, bounds.join(F.broadcast(changed), FILE, "left_semi"))
+    changed = new.select(*FILE_KEY).distinct()
+    files = QueueFiles(to, file_bytes, from_offset)
+    written, left = _write_files(files, new, bounds.join(F.broadcast(changed), FILE_KEY, "left_semi"))
     if not left:
         return written
     whole = frame_of(at.store.spark, left, "topic string, queue_id int, file long")
-    entries, bounds = (rows.join(F.broadcast(whole), FILE, "left_semi") for rows in (entries, bounds))
-    return written + _written(QueueFiles(to, file_bytes, goes_on=False), entries, bounds)[0]
+    entries, bounds = (rows.join(F.broadcast(whole), FILE_KEY, "left_semi") for rows in (entries, bounds))
+    return written + _write_files(QueueFiles(to, file_bytes), entries, bounds)[0]
 
 
-def _written(
+def _write_files(
     files: QueueFiles, entries: DataFrame, bounds: DataFrame
 ) -> tuple[int, list[tuple[str, int, int]]]:
     """Write files; how many, and those that were not."""
-    names = (*FILE, "next_offset")
+    names = (*FILE_KEY, "next_offset")
     values = ("queue_offset", "physical_offset", "size_bytes", "tags_code")
     # A row a file besides its entries: a queue may have files without any.
-    rows = entries.join(F.broadcast(bounds), FILE).select(*names, *values)
+    rows = entries.join(F.broadcast(bounds), FILE_KEY).select(*names, *values)
     whole = rows.unionByName(bounds.select(*names), allowMissingColumns=True)
-    written = whole.groupBy(*FILE).applyInArrow(lambda rows: files.write(rows), SUMMARY)
-    # A row a file, and only those that somebody has damaged or deleted come to the driver.
-    found = written.agg(
-        F.count_if("is_written").alias("files"),
-        F.collect_list(F.when(~F.col("is_written"), F.struct(*FILE))).alias("left"),
+    summary = whole.groupBy(*FILE_KEY).applyInArrow(lambda rows: files.write(rows), SUMMARY)
+    # A row a file; only those that are left come to the driver: files of somebody who has damaged or deleted what was there.
+    found = summary.agg(
+        F.count_if("is_there").alias("files"),
+        F.collect_list(F.when(~F.col("is_there"), F.struct(*FILE_KEY))).alias("left"),
     ).collect()[0]
     return found.files, [tuple(file) for file in found.left]
 

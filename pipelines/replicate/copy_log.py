@@ -85,7 +85,7 @@ class Survey:
 class Part:
     """Whole appends of the master that go into one commit of the slave.
 
-    start    the slave's log ends here before
+    start    where the slave's log ends before it
     is_last  whether the master has no more
     """
 
@@ -129,11 +129,9 @@ def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES, ahead:
     """
     head = read_head(at)
     master = master.reaching(head.next_offset)
-    part = (
-        ahead
-        if ahead and ahead.start == head.next_offset
-        else next_part(master, head.next_offset, part_bytes)
-    )
+    part = ahead
+    if part is None or part.start != head.next_offset:
+        part = next_part(master, head.next_offset, part_bytes)
     if part is None:
         return _plan_end(at, head, master)
     found = part.survey

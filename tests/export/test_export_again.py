@@ -11,6 +11,7 @@ from pipelines.errors import StoreError
 from pipelines.export import index
 from pipelines.export.directory import ExportDirectory
 from pipelines.export.export import NOTE, Export
+from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
@@ -20,6 +21,7 @@ from schemas import CUTS
 from tests.conftest import JobRun, write_jsonl
 from tests.export.test_export_store import files_of
 from tests.life import B
+from tests.quality.damages import lose_data
 from tests.scenes.processes import end, start
 
 
@@ -325,3 +327,21 @@ def test_a_second_export_that_is_killed_goes_on(
     assert commitlake("export_store", *at, "--to", whole).exit_status == 0
     for name in ("commitlog", "consumequeue", "index"):
         assert files_of(export / name) == files_of(whole / name), name
+
+
+@pytest.mark.slow
+def test_an_export_whose_last_record_is_given_up_in_the_log_stays(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    for name in ("first", "second"):
+        rows = [{"topic": "T", "queue_id": 0, "body": name}]
+        commitlake("put_messages", *at, "--input", write_jsonl(tmp_path / f"{name}.jsonl", rows))
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    log = files_of(tmp_path / "export" / "commitlog")
+    lose_data("commitlog", -1)(Path(store.uri))
+    forget_logs(store.spark)
+    assert commitlake("validate", *at, "--cut-damaged").exit_status == 0
+    again = commitlake("export_store", *at, *to)
+    assert (again.exit_status, again.result["messages"]) == (0, 0), again.stderr
+    assert files_of(tmp_path / "export" / "commitlog") == log

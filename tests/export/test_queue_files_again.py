@@ -38,9 +38,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     make = queues.QueueFiles
 
-    def noted(to: ExportDirectory, file_bytes: int, goes_on: bool) -> queues.QueueFiles:
-        went_on.append(goes_on)
-        return make(to, file_bytes, goes_on)
+    def noted(to: ExportDirectory, file_bytes: int, from_offset: int | None = None) -> queues.QueueFiles:
+        went_on.append(from_offset is not None)
+        return make(to, file_bytes, from_offset)
 
     monkeypatch.setattr(queues, "QueueFiles", noted)
     return went_on
@@ -89,6 +89,8 @@ def test_only_new_entries_are_read_where_the_files_have_the_earlier_ones(
     written.clear()
     expect_like_a_new_one(commitlake, store.uri, export, tmp_path / "whole-3")
     assert written == [True, False, False]
+    commitlake("settings", "--store", store.uri, "set", "mappedFileSizeConsumeQueue=400")
+    expect_like_a_new_one(commitlake, store.uri, export, tmp_path / "whole-4")
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
