@@ -28,7 +28,7 @@ help:
 	@echo "make demo        setup, then a real RocketMQ store becomes tables, with answers in SQL"
 	@echo "make airflow     Airflow in an environment of its own (airflow-demo: the DAGs on a sample store, in a browser)"
 	@echo "make package     dist/: what the executors of a cluster need, and settings for each kind of cluster"
-	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: long scenes;"
+	@echo "make test        setup, then the test suite (test-quick: under 3 minutes; test-slow: histories and scenes;"
 	@echo "                 test-all: both in one go, as CI does;"
 	@echo "                 test-nightly: longer ones; test-engine: groups and deliveries on the engine users run)"
 	@echo "make bench       setup, then the benchmarks: 40 minutes, and a page with charts"

@@ -493,6 +493,7 @@ def test_names_no_broker_accepts_are_told_and_make_no_topics_or_groups(
     assert {row.topic for row in store.topics.collect()} & {bad, "T", "T.dots"} == {"T"}
 
 
+@pytest.mark.slow
 def test_a_topic_whose_queues_nobody_writes_is_told_and_never_divided_by(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ):

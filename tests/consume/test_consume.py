@@ -70,6 +70,7 @@ def test_each_message_is_handed_over_once_and_progress_is_kept(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_group_begins_at_a_time_and_reads_again_only_from_memory(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_group_begins_at_a_time_and_reads_again_only_from_memory(
     assert bodies("--read-from", "store") == []
 
 
+@pytest.mark.slow
 def test_a_run_begins_no_further_page_after_its_seconds(
     life: Callable[..., Life], listeners: Listeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_message_says_where_it_comes_from_and_when_it_was_handed_over(
     assert found["errors"] == {f"ValueError: [0, 0, 'I:0-1', None, '{B + 1}']": 1}
 
 
+@pytest.mark.slow
 def test_a_group_reads_as_it_is_configured(life: Callable[..., Life], listeners: Listeners) -> None:
     store = life()
     fill(store, "skipped")
@@ -229,6 +232,7 @@ def test_a_group_reads_as_it_is_configured(life: Callable[..., Life], listeners:
     assert [handed[3] for handed in listeners.handed()] == ["stuck", "ok"]  # its queue waits
 
 
+@pytest.mark.slow
 def test_an_orderly_message_is_given_up_after_its_tries(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
@@ -287,6 +291,7 @@ def test_a_table_listener_says_what_became_of_each_row(
     assert {bytes(row.body) for row in store.rows() if row.purpose == "retry"} == {b"later", b"silent"}
 
 
+@pytest.mark.slow
 def test_a_table_listener_that_says_two_things_of_a_message_is_refused(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

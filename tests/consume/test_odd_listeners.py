@@ -9,6 +9,7 @@ from tests.life import B, Life
 LISTENERS = "tests.consume.odd_listeners:"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listener", ["surrogate", "badstr", "sysexit", "strdelay"])
 def test_a_listener_that_fails_fails_its_message_alone(life: Callable[..., Life], listener: str) -> None:
     one = life()

@@ -30,6 +30,7 @@ def versions(store: Life, *tables: Table) -> list[int | None]:
     return [at.version(table) for table in tables]
 
 
+@pytest.mark.slow
 def test_a_store_that_may_only_be_read_is_read_until_a_message_fails(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

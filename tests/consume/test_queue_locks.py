@@ -264,6 +264,7 @@ def test_a_second_run_leaves_the_queues_that_another_reads_and_reads_the_others(
     assert of_queue == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_offsets_of_a_run_whose_locks_were_taken_over_are_refused(two: Two) -> None:
     two.fill(0, 0)
     thread = two.begin(orderly=True)
@@ -277,6 +278,7 @@ def test_the_offsets_of_a_run_whose_locks_were_taken_over_are_refused(two: Two) 
     assert result["consumed"] == 0
 
 
+@pytest.mark.slow
 def test_locks_are_renewed_while_a_run_reads(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_queues, "RENEWED_AFTER_SECONDS", 0.2)
     two.fill(0, 0)
@@ -293,6 +295,7 @@ def test_locks_are_renewed_while_a_run_reads(two: Two, monkeypatch: pytest.Monke
     assert (two.result["consumed"], two.offsets()) == (2, {0: 2})
 
 
+@pytest.mark.slow
 def test_a_run_whose_locks_cannot_be_renewed_hands_nothing_more_over_once_they_ended(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_copy_that_cannot_serve_is_refused(
     assert copies_for(master.store, "auto", "g", None).source.uri == master.store.uri
 
 
+@pytest.mark.slow
 def test_a_slave_that_was_promoted_is_no_copy_any_more(pair: tuple[Life, Life]) -> None:
     """Its log goes its own way: what the old master has at an offset is another message there."""
     master, slave = pair
@@ -134,6 +135,7 @@ def test_a_slave_that_was_promoted_is_no_copy_any_more(pair: tuple[Life, Life]) 
     assert copies_for(slave.store, "auto", "g", None).source.uri == slave.store.uri
 
 
+@pytest.mark.slow
 def test_a_slave_answers_where_its_master_is_gone(pair: tuple[Life, Life], tmp_path: Path) -> None:
     master, slave = pair
     count = ["sql", "SELECT count(*) AS n FROM commitlog", "--output", "json", "--quiet"]

@@ -80,6 +80,7 @@ def test_each_is_delivered_where_it_was_meant_to_go_once_it_is_due(life: Callabl
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_vectors_7_8_10_and_17_rules_of_being_due(life: Callable[..., Life]) -> None:
     store = life(messageDelayLevel="1s 5s 10s")
     scheduled = {"topic": SCHEDULE, "queue_id": 2}
@@ -184,6 +185,7 @@ def test_a_message_put_by_a_slower_clock_after_its_time_was_delivered_is_not_for
     assert [row.topic for row in store.by_key("later")] == [WHEEL, "T"]
 
 
+@pytest.mark.slow
 def test_a_cancel_that_was_looked_at_before_its_message_came_cancels_it(life: Callable[..., Life]) -> None:
     store = life()
     store.put(
@@ -196,6 +198,7 @@ def test_a_cancel_that_was_looked_at_before_its_message_came_cancels_it(life: Ca
     assert (store.deliver(B + 61_000)["delivered"], len(store.by_key("k"))) == (0, 1)
 
 
+@pytest.mark.slow
 def test_what_is_put_between_two_appends_of_a_run_is_for_the_next_run(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,6 +264,7 @@ def test_a_clock_that_an_earlier_version_kept_is_gone_on_with(with_a_clock: Life
     store.expect_promises()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_or_many")
 @pytest.mark.parametrize("is_old", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_deliver_that_was_killed_between_rows_and_progress_delivers_once(
@@ -309,6 +313,7 @@ def test_a_driver_with_an_older_clock_forgets_nothing_and_repeats_nothing(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_progress_does_not_count_in_a_copy_whose_log_lacks_what_was_delivered(with_a_clock: Life) -> None:
     store = with_a_clock
     copy = store.copied("copy")
@@ -358,6 +363,7 @@ def test_what_a_faster_clock_has_stored_is_due_by_that_clock(life: Callable[...,
     store.expect_promises()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_or_many")
 def test_a_cancel_counts_wherever_an_append_ends(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
@@ -399,6 +405,7 @@ def test_the_next_due_time_is_no_cancelled_one(
     assert store.deliver(B + 10_000)["delivered"] == 1
 
 
+@pytest.mark.slow
 def test_timed_messages_a_broker_put_back_into_its_timer_come_once(life: Callable[..., Life]) -> None:
     store = life()
     timed = {"topic": WHEEL, "append_id": "import:0-9", "due_ms": B + 10_000}
@@ -468,6 +475,7 @@ def test_vectors_18_and_21_a_level_list_is_gone_through_also_when_runs_were_miss
     store.expect_promises()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_or_many")
 @pytest.mark.parametrize(("due", "appends"), [(5, 3), (4, 2)])
 def test_more_than_fits_an_append_is_delivered_in_several_in_the_same_order(

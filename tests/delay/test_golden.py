@@ -118,6 +118,7 @@ def test_delivered_rows(imported: Store) -> None:
     expect_alike(made, pairs, but=("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"))
 
 
+@pytest.mark.slow
 def test_retried_and_dead_rows(imported: Store) -> None:
     rows = Rows(imported)
     group = SubscriptionGroupConfig("CG_ORDER")

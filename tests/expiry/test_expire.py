@@ -60,6 +60,7 @@ def expect_whole(one: Life, now: int) -> None:
     one.job("validate", now, "--full")
 
 
+@pytest.mark.slow
 def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
     life: Callable[..., Life],
 ) -> None:
@@ -95,6 +96,7 @@ def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
     expect_whole(one, FOUR + 4)
 
 
+@pytest.mark.slow
 def test_readers_below_the_start_go_to_the_start(life: Callable[..., Life]) -> None:
     one = old_store(life, *messages(30))
     read = ("consume", B + 1, "--group", "g", "--topic", "T", "--listener", "tests.consume.odd_listeners:ok")
@@ -116,6 +118,7 @@ def test_readers_below_the_start_go_to_the_start(life: Callable[..., Life]) -> N
     assert reached.next_offset == end
 
 
+@pytest.mark.slow
 def test_an_imported_message_that_is_due_at_once_is_so_when_it_was_rolled(life: Callable[..., Life]) -> None:
     """Its time is further away than its level waits, which is so of imported rows alone: its copy is none."""
     one = life(**SETTINGS, messageDelayLevel="1s 5s 10s")
@@ -141,6 +144,7 @@ def test_an_imported_message_that_is_due_at_once_is_so_when_it_was_rolled(life: 
     assert one.deliver(due)["delivered"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Life]) -> None:
     due, level_due = FOUR + 10 * HOUR, B + 9 * 24 * HOUR
     one = life(**SETTINGS, messageDelayLevel="1s 9d")
@@ -207,6 +211,7 @@ def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Lif
     expect_whole(one, level_due)
 
 
+@pytest.mark.slow
 def test_when_segments_expire(
     life: Callable[..., Life], store: Store, commitlake: Callable[..., JobRun]
 ) -> None:
@@ -227,6 +232,7 @@ def test_when_segments_expire(
     assert (empty["segments_expired"], empty["rolled"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_a_segment_stays_for_a_slave_that_has_reported(life: Callable[..., Life], tmp_path: Path) -> None:
     """And not for one that joined and never did: its first run may have failed for good."""
     one = old_store(life, *messages(30))
@@ -240,6 +246,7 @@ def test_a_segment_stays_for_a_slave_that_has_reported(life: Callable[..., Life]
     assert kept.result["segments_expired"] == 1
 
 
+@pytest.mark.slow
 def test_a_segment_stays_for_a_topic_that_is_kept_longer(life: Callable[..., Life]) -> None:
     audit = {"topic": "audit", "queue_id": 0, "body": "kept"}
     one = old_store(
@@ -282,6 +289,7 @@ def test_a_store_made_without_a_retention_keeps_all_until_somebody_asks(
     assert run.say.called == (hours is None)
 
 
+@pytest.mark.slow
 def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Life]) -> None:
     one = old_store(life, {"topic": "T", "unique_key": "timer", "deliver_at_ms": FOUR + 1}, *messages(20))
     put_by: list[str] = []
@@ -319,6 +327,7 @@ def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Li
     expect_whole(one, FOUR + 3_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["take_out", pytest.param("plan_leave_derived", marks=pytest.mark.nightly)])
 def test_a_run_that_is_cut_short_is_finished_by_the_next_one_at_any_hour(
     life: Callable[..., Life], step: str
@@ -377,6 +386,7 @@ def test_maintain_is_killed(life: Callable[..., Life], table: str, moment: Momen
     expect_whole(one, FOUR + HOUR)
 
 
+@pytest.mark.slow
 def test_an_append_that_is_not_as_planned_stops_expiry(life: Callable[..., Life]) -> None:
     one = old_store(life, *messages(20))
     commit(one.store, lambda at: plan_expiry(at, FOUR, 72, "run"))

@@ -144,6 +144,7 @@ def test_after_a_cut_all_is_written_again(
     assert not stale.exists()
 
 
+@pytest.mark.slow
 def test_an_export_that_lacks_a_segment_is_written_again_also_after_it_was_cut_short(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_second_export_that_was_cut_short_goes_on(
     assert not (tmp_path / "export" / "abort").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first", [True, False])
 def test_an_export_that_was_cut_short_and_that_a_broker_was_started_on_is_refused(
     commitlake: Callable[..., JobRun],
@@ -259,6 +261,7 @@ def test_an_export_whose_last_segment_a_broker_has_let_expire_is_refused(
     assert sorted(path.name for path in log.iterdir()) == [f"{segment:020d}" for segment in (4096, 8192)]
 
 
+@pytest.mark.slow
 def test_an_export_again_reads_only_keys_of_index_files_that_it_writes(
     commitlake: Callable[..., JobRun],
     new_store: Callable[..., Store],

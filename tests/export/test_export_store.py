@@ -96,6 +96,7 @@ def test_a_directory_that_holds_something_else_is_refused(
     assert [entry.name for entry in (tmp_path / "mine").iterdir()] == ["letter.txt"]
 
 
+@pytest.mark.slow
 def test_a_directory_that_a_broker_or_another_export_has_open_is_refused(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_directory_that_a_broker_or_another_export_has_open_is_refused(
     assert (export / "commitlake-export.json").exists()
 
 
+@pytest.mark.slow
 def test_a_directory_is_the_same_for_the_job_its_jvm_and_its_executors(
     commitlake: Callable[..., JobRun],
     new_store: Callable[..., Store],

@@ -68,6 +68,7 @@ DAMAGES: Sequence[Callable[[Path], object]] = (
 )
 
 
+@pytest.mark.slow
 def test_only_new_entries_are_read_where_the_files_have_the_earlier_ones(
     commitlake: Callable[..., JobRun],
     new_store: Callable[..., Store],
@@ -93,6 +94,7 @@ def test_only_new_entries_are_read_where_the_files_have_the_earlier_ones(
     expect_like_a_new_one(commitlake, store.uri, export, tmp_path / "whole-4")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_store_that_was_put_back_and_has_gone_on_is_not_added_to_an_export(
     commitlake: Callable[..., JobRun],

@@ -11,6 +11,7 @@ from schemas import TABLES
 from tests.conftest import PROJECT
 
 
+@pytest.mark.slow
 def test_tables_and_views_are_in_the_sessions_catalog(commitlake, spark, store, new_store):
     try:
         run = commitlake("register", "--store", store.uri, "--database", "lake_test")

@@ -56,6 +56,7 @@ def by_body(message):
 """
 
 
+@pytest.mark.slow
 def test_transactions_are_ended_as_their_producers_say_and_else_as_the_checker_or_a_file_says(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

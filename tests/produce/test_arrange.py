@@ -61,6 +61,7 @@ def dies_after(monkeypatch: pytest.MonkeyPatch, appends: int) -> None:
     monkeypatch.setattr(put.Found, "and_also", dying)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [(), ("--batch-id", "mine"), ("--selector", "random", "--batch-id", "mine")]
 )

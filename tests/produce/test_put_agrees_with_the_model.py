@@ -93,6 +93,7 @@ def make_topics(commitlake: Callable[..., JobRun], store: Store) -> None:
             assert made.exit_status == 0, made.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "segment_bytes"),
     [

@@ -131,6 +131,7 @@ LOST_COMMITS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "said"), mostly_nightly(LOST_COMMITS))
 def test_a_commit_of_the_log_that_is_lost_is_written_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
@@ -174,6 +175,7 @@ DERIVED_DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "said"), mostly_nightly(DERIVED_DAMAGE))
 def test_what_is_derived_is_built_again(
     spark: SparkSession, whole: Path, damaged: Callable[..., Path], damage: Damage, said: str
@@ -213,6 +215,7 @@ def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
     assert found.bounds_append_seq < heads[0].bounds_append_seq
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.nightly)],
@@ -352,5 +355,6 @@ def test_a_run_that_was_recorded_in_a_lost_file_is_given_up_alone(
     assert Store(spark, str(store)).job_runs.count() >= runs
 
 
+@pytest.mark.slow
 def test_a_sound_store_has_no_damage(spark: SparkSession, whole: Path) -> None:
     assert damaged_tables(Store(spark, str(whole))) == []

@@ -40,6 +40,7 @@ def broken(findings: dict[str, Any]) -> set[str]:
     return {sentence for sentence, found in findings.items() if found["broken"]}
 
 
+@pytest.mark.slow
 def test_a_sound_store_keeps_every_promise_and_is_looked_at_once(sound: Store, a_copy: Store) -> None:
     result, findings = validate(a_copy)
     assert (result["broken"], broken(findings)) == (0, set())

@@ -82,6 +82,7 @@ def test_an_old_master_rejoins_and_what_it_alone_had_is_kept_aside(
     new.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_put_that_was_planned_before_the_promotion_is_refused(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_put_that_was_planned_before_the_promotion_is_refused(
     assert new.job("put_messages", B, "--input", source).result["appended"] == 1
 
 
+@pytest.mark.slow
 def test_who_is_promoted_second_follows_who_was_first(life: Callable[..., Life], tmp_path: Path) -> None:
     old = life()
     old.put(B, {"topic": "T"})
@@ -146,6 +148,7 @@ def test_a_master_that_was_never_fenced_is_cut_when_it_comes_back(
     assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"split"]
 
 
+@pytest.mark.slow
 def test_an_old_master_of_an_earlier_version_gets_what_its_fence_needs(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

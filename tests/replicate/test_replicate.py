@@ -103,6 +103,7 @@ def test_a_slave_has_what_its_master_has(
     assert (nothing_new["copied"], nothing_new["max_offset"]) == (0, again["max_offset"])
 
 
+@pytest.mark.slow
 def test_a_new_slave_may_begin_with_the_last_segment(life: Callable[..., Life], tmp_path: Path) -> None:
     master = life(mappedFileSizeCommitLog="1024")
     master.put(B, {"topic": "Early", "body": "b"}, *[{"topic": "T", "body": f"b{n}"} for n in range(20)])
@@ -121,6 +122,7 @@ def test_a_new_slave_may_begin_with_the_last_segment(life: Callable[..., Life], 
     slave.job("validate", B, "--suite", "log", "--suite", "caches", "--suite", "queues")
 
 
+@pytest.mark.slow
 def test_a_large_log_is_copied_in_parts_of_whole_appends(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_large_log_is_copied_in_parts_of_whole_appends(
     slave.expect_promises()
 
 
+@pytest.mark.slow
 def test_what_a_repair_will_cut_off_is_not_copied(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +163,7 @@ def test_what_a_repair_will_cut_off_is_not_copied(
     assert log_of(slave.store) == log_of(master.store)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "reason"),
     [
@@ -238,6 +242,7 @@ def test_it_follows_no_store_that_is_not_its_master(
     assert own.settings["brokerRole"] == "ASYNC_MASTER"
 
 
+@pytest.mark.slow
 def test_of_two_slaves_that_were_given_one_id_the_second_is_told_before_it_copies(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ def end_of(store: Life) -> int:
     return read_head(store.store.snapshot()).next_offset
 
 
+@pytest.mark.slow
 def test_a_sync_master_says_whether_its_slaves_have_what_was_put(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,8 @@ from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
 
+pytestmark = pytest.mark.slow
+
 Split = tuple[Life, Life]
 
 

@@ -23,6 +23,7 @@ def trio(life: Callable[..., Life], tmp_path: Path) -> tuple[Life, Life, Life]:
     return master, fast, slow
 
 
+@pytest.mark.slow
 def test_the_slave_that_has_most_of_the_log_answers(trio: tuple[Life, Life, Life]) -> None:
     master, fast, slow = trio
     said: list[str] = []
@@ -54,6 +55,7 @@ def election(store: Life) -> tuple[str | None, list[tuple[Any, ...]]]:
     return run.result["elected"], [(row["replica_id"], row["verdict"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_the_slave_with_the_longest_log_is_elected_once_the_master_is_gone(
     trio: tuple[Life, Life, Life], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def test_a_half_and_a_waiting_message_are_not_sent_back(life: Callable[..., Life
     assert not early
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["req[1].jsonl", "req*.csv", "{a,b}?.parquet"])
 def test_a_requests_own_name_is_no_glob_pattern(life: Callable[..., Life], name: str) -> None:
     one = life()

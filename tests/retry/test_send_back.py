@@ -184,6 +184,7 @@ def test_retries_go_to_queues_that_the_retry_topic_has(life: Callable[..., Life]
     assert queue_nums(store, RETRY_G) == (2, 2)
 
 
+@pytest.mark.slow
 def test_no_retry_goes_where_the_retry_topic_ends(life: Callable[..., Life]) -> None:
     store = life()
     rows = store.append(*[{"properties": raw(UNIQ_KEY=f"k{n}")} for n in range(6)])

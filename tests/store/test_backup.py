@@ -161,6 +161,7 @@ def test_a_long_log_is_copied_from_its_checkpoint_and_progress_still_counts(
     assert offsets(copied, CONSUME_QUEUE) == [0, 100, 200, 300]
 
 
+@pytest.mark.slow
 def test_files_that_were_copied_by_other_means_are_there_already(filled: Life, tmp_path: Path) -> None:
     """docs/operations.md: the data files of a large store go ahead, without the logs."""
     to = tmp_path / "backup"

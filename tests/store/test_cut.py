@@ -24,6 +24,7 @@ from tests.store.test_planned import has_every_row_twice
 LISTENERS = "tests.consume.odd_listeners:"
 
 
+@pytest.mark.slow
 def test_a_cut_whose_rebuild_was_killed(life: Callable[..., Life]) -> None:
     one = life()
     real = put.Put.log_rows

@@ -46,6 +46,7 @@ def test_the_head_is_the_same_from_bounds_and_from_the_appends(
     assert read_head(store.snapshot()) == replace(before, bounds_append_seq=before.append_seq)
 
 
+@pytest.mark.slow
 def test_bounds_of_appends_that_the_log_does_not_have_stop_whoever_appends(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_a_time_before_the_store_was_made_is_refused(store: Store) -> None:
         Store(store.spark, f"{store.uri}-elsewhere", as_of=1)
 
 
+@pytest.mark.slow
 def test_every_view_and_the_progress_of_groups_are_as_they_were(life: Callable[..., Life]) -> None:
     at_work = life(messageDelayLevel="1s 5s")
     store = at_work.store

@@ -54,6 +54,7 @@ def test_an_append_that_misses_rows_is_told_by_the_job_that_wrote_it(
     assert "validate --repair" in damaged.stderr
 
 
+@pytest.mark.slow
 def test_an_append_that_is_not_as_planned_blocks_the_log_until_it_is_cut_off(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_an_append_that_is_not_as_planned_blocks_the_log_until_it_is_cut_off(
     assert store_life.job("dispatch", B).result["queue_entries"] == 4
 
 
+@pytest.mark.slow
 def test_bounds_do_not_follow_an_append_that_is_not_as_planned(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:

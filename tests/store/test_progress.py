@@ -62,6 +62,7 @@ def copied(store: Store, directory: Path, between: Callable[[], None], last_befo
     return Store(store.spark, str(directory))
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_progress_counts_while_its_table_and_its_log_are_the_same(store: Store) -> None:
     append(store, MESSAGE)
@@ -87,6 +88,7 @@ def test_a_table_that_was_made_again_covers_nothing(store: Store) -> None:
     assert offsets(store, CONSUME_QUEUE) == [0]
 
 
+@pytest.mark.slow
 def test_a_table_copied_from_before_covers_nothing_and_is_written_again(store: Store, tmp_path: Path) -> None:
     append(store, MESSAGE)
     dispatch(store)
@@ -139,6 +141,7 @@ def test_in_a_copy_made_in_the_order_of_names_new_appends_are_dispatched(
     assert dispatch(copy) == {}
 
 
+@pytest.mark.slow
 def test_rows_of_appends_the_log_does_not_have_do_not_count_and_are_dropped(store: Store) -> None:
     append(store, MESSAGE)
     dispatch(store)
@@ -172,6 +175,7 @@ def test_what_a_job_remembers_counts_for_its_log_only(store: Store, tmp_path: Pa
     assert seen_by(copy.snapshot(), "deliver") == NOTHING_SEEN
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_clocks_that_an_earlier_version_kept_as_rows_are_read_as_before_and_upgraded(store: Store) -> None:
     append(store, MESSAGE)

@@ -61,6 +61,7 @@ def times_asked(store: Life, *keys: str) -> list[int]:
     return [sum(row.purpose == "check" for row in store.by_key(key)) for key in keys]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "upgraded_by", ["dispatch", pytest.param("check_transactions", marks=pytest.mark.nightly)]
 )
@@ -83,6 +84,7 @@ def test_a_clock_that_an_earlier_version_kept_has_no_half_asked_about_twice(
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_a_check_that_was_killed_between_rows_and_progress_asks_no_more_than_once(
     asked: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +100,7 @@ def test_a_check_that_was_killed_between_rows_and_progress_asks_no_more_than_onc
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_progress_does_not_count_in_a_copy_whose_log_lacks_the_questions(asked: Life) -> None:
     store = asked
     copy = store.copied("copy")
@@ -115,6 +118,7 @@ def half(key: str, body: str = "b", **more: object) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_vectors_30_and_31_a_commit_is_a_message_and_a_mark_once(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, half("u1", flag=9), half("u2"), half("u3"))
@@ -169,6 +173,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_ends_that_do_not_fit_their_half_are_refused(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, half("u1"), half("u2"), half("u3"))
@@ -187,6 +192,7 @@ def test_ends_that_do_not_fit_their_half_are_refused(life: Callable[..., Life]) 
     assert len(store.rows()) == len(rows)
 
 
+@pytest.mark.slow
 def test_of_the_ends_of_one_half_the_first_counts_however_few_fit_an_append(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +329,7 @@ def test_vector_37_a_half_born_in_the_future_is_asked_at_once(
     assert check(B + 50_001) == (4, 2)  # old, young, later, last
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_runs_often_asks_once_an_interval(life: Callable[..., Life], answers: None) -> None:
     store = life()
     immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "40"}}
@@ -343,6 +350,7 @@ def test_a_scheduler_that_runs_often_asks_once_an_interval(life: Callable[..., L
     store.expect_promises()
 
 
+@pytest.mark.slow
 def test_the_interval_is_a_setting_and_comes_before_giving_up(
     life: Callable[..., Life], answers: None
 ) -> None:
@@ -363,6 +371,7 @@ def test_the_interval_is_a_setting_and_comes_before_giving_up(
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_more_halves_than_an_append_holds_are_all_asked_about(
     life: Callable[..., Life], answers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,6 +387,7 @@ def test_more_halves_than_an_append_holds_are_all_asked_about(
     assert times_asked(store, *keys) == [2, 2, 2]
 
 
+@pytest.mark.slow
 def test_a_clock_that_goes_back_finds_the_halves_born_in_its_future(
     life: Callable[..., Life], answers: None
 ) -> None:
