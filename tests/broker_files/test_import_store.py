@@ -294,6 +294,7 @@ def test_settings_that_cannot_be_are_refused_before_anything_is_made(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_broker_goes_on_by_the_settings_it_was_first_imported_with(
     commitlake: Commitlake, broker: Path, tmp_path: Path
 ):

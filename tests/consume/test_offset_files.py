@@ -162,6 +162,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_leaves_the_old_offsets_or_the_new(file: Path) -> None:
     seen = 0
 

@@ -107,6 +107,7 @@ def test_offsets_are_reset_between_the_first_and_one_after_the_last(life: Callab
         assert offsets(store)["T", 0] == becomes
 
 
+@pytest.mark.slow
 def test_a_run_with_a_clock_far_ahead_does_not_park_an_orderly_queue(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -78,6 +78,7 @@ def test_a_store_that_may_not_be_read_answers_no_pull_and_has_no_consumers(
     assert pulled.result["remark"].startswith(said)
 
 
+@pytest.mark.slow
 def test_a_topics_permission_is_asked_for_by_pull_and_consume_alone(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -326,6 +326,7 @@ def test_progress_does_not_count_in_a_copy_whose_log_lacks_what_was_delivered(wi
     copy.expect_promises()
 
 
+@pytest.mark.slow
 def test_each_plan_of_a_run_reads_the_clock(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -385,6 +386,7 @@ def test_a_cancel_counts_wherever_an_append_ends(
     assert [len(store.by_key(f"k{n}")) for n in range(5)] == [2, 1, 2, 2, 1]
 
 
+@pytest.mark.slow
 def test_the_next_due_time_is_no_cancelled_one(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -109,6 +109,7 @@ def test_two_runs_at_the_same_time_give_each_entry_once(store: Store) -> None:
     assert offsets(store.parked) == [200]
 
 
+@pytest.mark.slow
 def test_a_rebuild_gives_equal_tables(store: Store) -> None:
     append(store, MESSAGE, PARKED_MESSAGE, DELIVERED)
     dispatch(store)

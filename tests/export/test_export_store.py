@@ -179,6 +179,7 @@ def test_a_timer_that_is_exported_has_what_waits() -> None:
     assert np.count_nonzero(wheel["time"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["jsonl", "parquet"])
 def test_rows_of_a_part_are_put_elsewhere_as_they_were(
     format: str, commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path

@@ -109,6 +109,7 @@ def test_a_topic_that_gets_other_queues_between_the_passes_is_counted_again(
     assert stored == [(queue, offset) for queue in (0, 1) for offset in range(by_queue[queue])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_gone", [False, True], ids=["its last row is shorter", "its last row is gone"])
 def test_a_file_that_shrinks_while_it_is_written_stops_the_log(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch, is_gone: bool

@@ -153,6 +153,7 @@ def test_times_that_no_calendar_has_are_refused(commitlake: Commitlake, store: S
 # --- columns ---
 
 
+@pytest.mark.slow
 def test_columns_that_directories_name_are_columns(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ) -> None:

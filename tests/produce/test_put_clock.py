@@ -2,12 +2,15 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from jobs.launch.run import Run
 from tests.life import B, Life
 
 DAY_MS = 86_400_000
 
 
+@pytest.mark.slow
 def test_a_clock_far_ahead_of_the_log_is_refused_unless_it_is_forced(life: Callable[..., Life]) -> None:
     store = life()
     row = {"topic": "New", "body": "b"}

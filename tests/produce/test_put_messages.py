@@ -104,6 +104,7 @@ def test_quarantine_puts_the_good_rows_and_keeps_the_others(
     assert kept[1].reason == "not a JSON object"
 
 
+@pytest.mark.slow
 def test_bad_rows_of_a_batch_id_are_kept_once_and_those_of_another_input_are_refused(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ) -> None:
@@ -311,6 +312,7 @@ def test_a_selector_of_ones_own_chooses(
     assert "has no function nothing" in missing.stderr
 
 
+@pytest.mark.slow
 def test_the_selector_random_spreads_a_batch_alike_each_time(
     commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path
 ) -> None:

@@ -212,6 +212,7 @@ def followed(
     return master, slave
 
 
+@pytest.mark.slow
 def test_it_follows_no_store_that_is_not_its_master(
     followed: tuple[str, str], new_store: Callable[..., Store], tmp_path: Path
 ) -> None:
@@ -325,6 +326,7 @@ def test_a_slave_refuses_what_its_master_does_not_have(followed: tuple[str, str]
         assert f"is a slave of {master}" in run.stderr, command
 
 
+@pytest.mark.slow
 def test_a_slave_is_read_and_kept_by_its_own_jobs(
     followed: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

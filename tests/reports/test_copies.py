@@ -73,6 +73,7 @@ def test_the_slave_with_the_longest_log_is_elected_once_the_master_is_gone(
     assert election(slow) == ("0", [("0", "elected")])
 
 
+@pytest.mark.slow
 def test_a_slave_that_is_not_in_sync_is_elected_only_where_that_is_allowed(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_backup_that_was_killed_is_no_store_until_it_is_run_again(
     assert Store.open(filled.store.spark, str(to)).commitlog.count() == 3
 
 
+@pytest.mark.slow
 def test_a_long_log_is_copied_from_its_checkpoint_and_progress_still_counts(
     store: Store, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def append(store: Store, *offsets: int, planned: Planned) -> None:
         commit(store, plan)
 
 
+@pytest.mark.slow
 def test_an_append_is_cut_off_whatever_it_has_lost(store: Store) -> None:
     append(store, 0, 100, planned=Planned(2, 0, 100, 200))
     versions = [store.snapshot().version(table) for table in (COMMITLOG, CUT_ROWS, CUTS)]

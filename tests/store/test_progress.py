@@ -74,6 +74,7 @@ def test_progress_counts_while_its_table_and_its_log_are_the_same(store: Store) 
     assert dispatch(store) == {}
 
 
+@pytest.mark.slow
 def test_a_table_that_was_made_again_covers_nothing(store: Store) -> None:
     append(store, MESSAGE)
     dispatch(store)
@@ -155,6 +156,7 @@ def test_rows_of_appends_the_log_does_not_have_do_not_count_and_are_dropped(stor
     assert dispatch(store) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_old", [False, True])
 def test_what_a_job_remembers_counts_for_its_log_only(store: Store, tmp_path: Path, is_old: bool) -> None:
     append(store, MESSAGE)
@@ -235,6 +237,7 @@ def seen_of_both(store: Store) -> list[Seen]:
     return [seen_by(at, job) for job in ("deliver", "check_transactions")]
 
 
+@pytest.mark.slow
 def test_progress_of_an_older_version_is_proven_by_the_rows_and_upgraded(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -424,6 +424,7 @@ def test_a_half_is_asked_about_when_it_is_older_than_its_limit(
     )
 
 
+@pytest.mark.slow
 def test_an_end_is_refused_once_the_immunity_is_over(life: Callable[..., Life]) -> None:
     store = life()
     immune = {"properties": {"CHECK_IMMUNITY_TIME_IN_SECONDS": "60"}, "born_timestamp": B}

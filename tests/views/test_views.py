@@ -50,6 +50,7 @@ def test_every_view_reads_tables_and_earlier_views_only():
         known.add(view.name)
 
 
+@pytest.mark.slow
 def test_every_view_can_be_read_of_an_empty_store(store: Store):
     for name in VIEWS:
         rows = getattr(store, name)
