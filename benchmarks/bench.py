@@ -42,7 +42,7 @@ SIZES: Mapping[str, str] = {
     "lookups": "--messages 1000000",
     "import_store": "--megabytes 463 --rounds 2",
     "export_store": "--megabytes 463 --rounds 2",
-    "replicate": "--messages 1000000 --rounds 2",
+    "replicate": "--messages 2000000 --rounds 3",
 }
 
 

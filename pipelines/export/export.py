@@ -34,10 +34,10 @@ ABORT = "abort"
 class Note:
     """What an export holds.
 
-    log_id       Delta's id of the commit log it was made from
-    append_seq   the last append in it
-    end_offset   where its log ends
-    index        its index files
+    log_id           Delta's id of the commit log it was made from
+    append_seq       the last append in it
+    end_offset       where its log ends
+    index            its index files
     under_way_to     how far a run that has begun writes; 0 once it is complete
     last_record      its last record, also of a run that has begun, by the columns of log/one_row.SAME; empty: not known
     queue_file_bytes size of its queue files; 0: not known

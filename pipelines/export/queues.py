@@ -120,7 +120,7 @@ def _write_files(
     rows = entries.join(F.broadcast(bounds), FILE_KEY).select(*names, *values)
     whole = rows.unionByName(bounds.select(*names), allowMissingColumns=True)
     summary = whole.groupBy(*FILE_KEY).applyInArrow(lambda rows: files.write(rows), SUMMARY)
-    # A row a file; only those that are left come to the driver: files of somebody who has damaged or deleted what was there.
+    # A row a file. Only files that lack what they had come to the driver.
     found = summary.agg(
         F.count_if("is_there").alias("files"),
         F.collect_list(F.when(~F.col("is_there"), F.struct(*FILE_KEY))).alias("left"),
