@@ -40,8 +40,8 @@ SIZES: Mapping[str, str] = {
     "deliver": "--messages 1000000",
     "bytes_kept": "--messages 1000000",
     "lookups": "--messages 1000000",
-    "import_store": "--megabytes 463 --rounds 2",
-    "export_store": "--megabytes 463 --rounds 2",
+    "import_store": "--megabytes 463 --rounds 3",
+    "export_store": "--megabytes 463 --rounds 3",
     "replicate": "--messages 2000000 --rounds 3",
 }
 

@@ -145,7 +145,7 @@ def test_what_is_done_every_day_and_when_something_happens(
         words["2026-11-20T06:00:00"] = datetime.now(UTC).isoformat()
 
     before = {"backup --store BACKUP": is_lost, "sql --store STORE --as-of": now}
-    words |= {"BACKUP": str(here / "the-backup"), "SLAVE": str(here / "the-slave")}
+    words |= {name: str(here / f"the-{name.lower()}") for name in ("BACKUP", "SLAVE", "EXPORT", "RESTORED")}
     ran = typed(commitlake, "docs/operations.md", words, before)
     assert len(ran) > 20
     typed(commitlake, "docs/quality.md", words, done=["validate --store URI"])

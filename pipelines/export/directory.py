@@ -44,6 +44,12 @@ class ExportDirectory:
         """What is there already."""
         return BrokerDirectory(self.uri)
 
+    @property
+    def for_spark(self) -> str:
+        """The place as Spark takes it: it does not decode a URI's %20, and a path without a scheme may be HDFS's."""
+        files, path = resolved(self.uri)
+        return f"file://{path}" if isinstance(files, fs.LocalFileSystem) else self.uri
+
     def write(self, path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None = None) -> int:
         """Write a file in the place of one that may be there; bytes written.
 
@@ -78,7 +84,7 @@ class ExportDirectory:
 
 
 @contextmanager
-def held(spark: SparkSession, uri: str) -> Iterator[None]:
+def held(spark: SparkSession, uri: str, lock: str = LOCK) -> Iterator[None]:
     """While inside, no other export writes to the directory and no broker starts in it; it is made where it is missing.
 
     Raises StoreError where one does already. Only a directory on this machine is held.
@@ -90,12 +96,12 @@ def held(spark: SparkSession, uri: str) -> Iterator[None]:
 
     def refuse() -> NoReturn:
         raise StoreError(
-            f"another export is writing to {uri}, or a broker runs in it (its file {LOCK} is locked). Nothing was written; "
+            f"another export is writing to {uri}, or a broker runs in it (its file {lock} is locked). Nothing was written; "
             "run this again once that has ended"
         )
 
     Path(path).mkdir(parents=True, exist_ok=True)
-    with locked_by_jvm(spark, Path(path, LOCK), SECONDS_OF_A_KILLED_JVM, refuse):
+    with locked_by_jvm(spark, Path(path, lock), SECONDS_OF_A_KILLED_JVM, refuse):
         yield
 
 

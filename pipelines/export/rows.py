@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart
+from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart, held
 from pipelines.retry.redrive import DROPPED
 from pipelines.rocketmq.flags import TRANSACTION_BITS
 from pipelines.rocketmq.names import SEND_FORBIDDEN
@@ -17,6 +17,8 @@ from schemas import COMMITLOG
 
 # There while rows are written: a directory without it is somebody else's.
 BEGUN = "_commitlake-rows"
+# Locked while rows are written; what reads them leaves out names with _.
+ROWS_LOCK = "_lock"
 FORMATS = {"jsonl": "json", "parquet": "parquet"}
 
 
@@ -58,22 +60,37 @@ class Part:
 def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int]:
     """Write a part's messages in the order of the log; (messages, files).
 
-    Raises BadInput for a directory that holds anything but what a run that was cut short has left.
+    Raises BadInput for a directory that holds anything but what a run that was cut short has left, and StoreError for one
+    that another run is writing to.
     """
     expect_apart(at, to)
     directory = ExportDirectory(to)
-    names = [entry.name for entry in directory.found.entries("")]
+    _names_of_a_run(directory)  # before anything is made there
+    with held(at.store.spark, directory.uri, ROWS_LOCK):
+        return _write_rows(at, part, directory, format)
+
+
+def _names_of_a_run(directory: ExportDirectory) -> list[str]:
+    """What a run that was cut short has left. Raises BadInput for a directory that holds anything else."""
+    names = [entry.name for entry in directory.found.entries("") if entry.name != ROWS_LOCK]
     if names and BEGUN not in names:
-        raise BadInput(f"{to} is not empty (found {', '.join(names[:5])}); name an empty directory")
+        raise BadInput(
+            f"{directory.uri} is not empty (found {', '.join(names[:5])}); name an empty directory"
+        )
+    return names
+
+
+def _write_rows(at: Snapshot, part: Part, directory: ExportDirectory, format: str) -> tuple[int, int]:
+    names = _names_of_a_run(directory)
     directory.write(BEGUN, [])
     for name in names:
         if name != BEGUN:
             directory.delete(name)
     rows = at.read(COMMITLOG).where(part.condition)
     ordered = rows.repartitionByRange("physical_offset").sortWithinPartitions("physical_offset")
-    as_input(ordered, format).write.mode("append").format(FORMATS[format]).save(to)
-    files = part_files(to)
-    written = at.store.spark.read.format(FORMATS[format]).load(literal_path(to)).count() if files else 0
+    as_input(ordered, format).write.mode("append").format(FORMATS[format]).save(directory.for_spark)
+    files, found = part_files(directory.uri), at.store.spark.read.format(FORMATS[format])
+    written = found.load(literal_path(directory.for_spark)).count() if files else 0
     directory.delete(UNDER_WAY)
     directory.delete(BEGUN)
     return written, len(files)

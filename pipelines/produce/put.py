@@ -230,6 +230,12 @@ def appended(at: Snapshot, batch_id: str) -> dict[InputRows, int]:
     return parts
 
 
+def end_of(at: Snapshot, batch_id: str) -> int:
+    """Where the last message of a batch id ends in the log, bytes; 0 without one."""
+    ends = F.max(F.col("physical_offset") + F.col("size_bytes"))
+    return at.read(COMMITLOG).where(is_put_by(batch_id)).agg(ends).collect()[0][0] or 0
+
+
 def _other_parts(batch_id: str, parts: Collection[InputRows]) -> BadInput:
     first, end = min(first for first, _ in parts), max(to for _, to in parts)
     return BadInput(

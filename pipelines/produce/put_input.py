@@ -18,7 +18,7 @@ from pipelines.produce.arrange import arrange
 from pipelines.produce.complaints import AcceptRules
 from pipelines.produce.counted_input import CountedInput, count_for, count_input, overrun_queues
 from pipelines.produce.inputs import freeze
-from pipelines.produce.put import Found, Put, QueuesChanged, find
+from pipelines.produce.put import Found, Put, QueuesChanged, end_of, find
 from pipelines.produce.put_topics import PutTopics
 from pipelines.produce.quarantine import first_bad_rows, plan_quarantine
 from pipelines.produce.send_hooks import tell_after, tell_before
@@ -136,13 +136,19 @@ def _put_counted(
         new_rows = F.col("physical_offset") >= counts["first_offset"]
         put_rows = work.store.snapshot().read(COMMITLOG).where(is_put_by(put.batch_id) & new_rows)
         tell_after(put_rows, hook, work.store.settings["maxUnpackedBytes"])
+
+    def end() -> int:
+        if counts["appended"]:
+            return int(counts["next_offset"])
+        return end_of(work.store.snapshot(), put.batch_id)
+
     return {
         "appended": counts["appended"],
         # Also rows that another put of this id has appended meanwhile.
         "already": counted.good_rows - counts["appended"],
         "rejected": counted.bad_rows,
         **counts,
-        "send_status": str(await_replicas(work, counts["next_offset"], options.wait_for_replicas_ms)),
+        "send_status": str(await_replicas(work, end, options.wait_for_replicas_ms)),
         "batch_id": put.batch_id,
     }
 

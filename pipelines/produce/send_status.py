@@ -1,5 +1,6 @@
 """What a put tells its producer: whether slaves have its messages too (docs/rocketmq/consume-filter-ha.md 5.4)."""
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from tenacity import RetryError, Retrying, retry_if_result, stop_after_delay, wait_fixed
@@ -23,14 +24,15 @@ class SendStatus(StrEnum):
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
 
 
-def await_replicas(work: Work, offset: int, wait_ms: int | None) -> SendStatus:
-    """Wait until enough slaves have the log up to an offset, at most `wait_ms`; None: only a SYNC_MASTER looks, once.
+def await_replicas(work: Work, end: Callable[[], int], wait_ms: int | None) -> SendStatus:
+    """Wait until enough slaves have the log up to an end, at most `wait_ms`; None: only a SYNC_MASTER looks, once.
 
     So a put of an ASYNC_MASTER without --wait-for-replicas is done as soon as its messages are in the log.
     """
     at = work.store.snapshot()
     if wait_ms is None and settings_now(at)["brokerRole"] != "SYNC_MASTER":
         return SendStatus.SEND_OK
+    offset = end()
     if is_acknowledged(at, offset):
         return SendStatus.SEND_OK
     if wait_ms:
@@ -57,7 +59,7 @@ def _who_lacks(at: Snapshot, offset: int) -> str:
         else f"{settings['inSyncReplicas']} copies"
     )
     return (
-        f"the messages are in the log, which ends at byte {offset}, but not yet in {need}, this store included "
+        f"the messages are in the log, up to byte {offset}, but not yet in {need}, this store included "
         f"({'; '.join(lacking) or 'no slave has reported'}). Nothing need be put again; run `commitlake replicate` for the "
         "slaves"
     )

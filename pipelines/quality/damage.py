@@ -30,6 +30,7 @@ from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.sql_text import quoted_name, text_literal
 from pipelines.store.store import Store
 from pipelines.store.work import Work
+from pipelines.transaction.halves import has_imports
 from schemas import (
     COMMITLOG,
     CONSUME_QUEUE,
@@ -40,6 +41,7 @@ from schemas import (
     REJECTED_MESSAGES,
     Table,
 )
+from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_TOPIC
 
 SUITE = "files"
 FILES = Promise("files", "each table has the files that its log names, as long as they were", "critical")
@@ -203,12 +205,26 @@ def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
         if before is None
         else before.read(store.spark).select(*QUEUE_BOUNDS.names)
     )
+    _expect_no_expiry_since(store.snapshot(), rows)
     run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, rows.coalesce(1)),)))
     if before is None:
         run.commit(lambda at: plan_bounds(at, store.settings))
         run.say("queue_bounds: written again from the records of the log")
     else:
         run.say("queue_bounds: put back as of an earlier append; the log has the later ones")
+
+
+def _expect_no_expiry_since(at: Snapshot, bounds: DataFrame) -> None:
+    """Raises StoreError where messages have expired that came after the bounds: their offsets would be given again."""
+    ends = bounds.where((F.col("topic") == LOG_TOPIC) & (F.col("queue_id") == LOG_BOUNDS_QUEUE)).first()
+    if ends is None and has_imports(at):  # a broker's log may begin anywhere
+        return
+    first = at.read(COMMITLOG).agg(F.min("physical_offset")).collect()[0][0]
+    if first is not None and first > (0 if ends is None else ends.next_offset):
+        raise StoreError(
+            "queue_bounds cannot be put back: messages that came after its newest version that is whole have expired, and "
+            "nothing else says where their queues ended. Put the table back from a backup"
+        )
 
 
 def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:

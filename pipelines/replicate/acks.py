@@ -67,18 +67,20 @@ def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end
     return Plan(_write_news(at, known, {**others, replica_id: now}))
 
 
-def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int) -> Plan:
+def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int, has_log: bool) -> Plan:
     """The plan by which a master records a slave before that copies anything; empty for one that it has.
 
-    It counts as in sync once it reports. Raises BadInput for the id of another store: of two that are made at the same time
-    the second is refused before it has begun.
+    It counts as in sync once it reports; one that has no log (any more) does not count until it reports again. Raises
+    BadInput for the id of another store: of two that are made at the same time the second is refused before it has begun.
     """
     known = read_replicas(at)
     _expect_of_no_other(at, known, replica_id, uri)
-    if any(is_same_directory(each.uri, uri) for each in known.values()):
+    before = [each for each in known.values() if is_same_directory(each.uri, uri)]
+    if before and (has_log or not any(each.acked_offset or each.in_sync for each in before)):
         return Plan()
+    others = {name: each for name, each in known.items() if each not in before}
     new = Replica(replica_id, uri, SLAVE, 0, False, now_ms)
-    return Plan(write_if_changed(at, REPLICAS, known, {**known, replica_id: new}))
+    return Plan(write_if_changed(at, REPLICAS, known, {**others, replica_id: new}))
 
 
 def has_followed(at: Snapshot, master_uri: str) -> bool:

@@ -67,14 +67,14 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     first_ack = partial(plan_first_ack, replica_id=replica_id, uri=slave.uri, now_ms=now_ms)
     if not exists:
         make_store(slave, settings_of_slave(master, replica_id))
-        commit(master.store, first_ack)
+        commit(master.store, partial(first_ack, has_log=False))
         return Joined(master, replica_id)
     make_tables(slave)  # of a newer version, or deleted
     at = slave.snapshot()
     known = settings_now(at)
     cuts = [finish_truncation(slave) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
-    commit(master.store, first_ack)
+    commit(master.store, partial(first_ack, has_log=slave.snapshot().number(COMMITLOG) >= 0))
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
     # Until a run has ended well: one that was killed may have taken the role and no more.
     is_new = taken.plan.writes or not has_followed(slave.snapshot(), master.uri)

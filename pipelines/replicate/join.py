@@ -8,7 +8,7 @@ from pipelines.log.one_row import first_row, last_row
 from pipelines.replicate.acks import earlier_runs_forgotten
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
-from pipelines.store.epochs import Epochs, consistent_point, read_epochs
+from pipelines.store.epochs import Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.role import SLAVE, follows, settings_now, without_role
@@ -128,12 +128,23 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
     if point < own_end and not cuts:
+        _expect_not_both_promoted(at, max(epochs), master, max(masters))
         raise BadInput(
             f"the slave's log ends at byte {own_end}, the master's at {master.end}, and no promotion or cut says why: the "
             f"master at {master.uri} is another one, or was put back as it was earlier. Nothing was changed; to go on with "
             f"what the slave has, promote it: `commitlake promote --store {at.store.uri}`"
         )
     return min([point, *cuts])
+
+
+def _expect_not_both_promoted(at: Snapshot, own: Epoch, master: Master, masters: Epoch) -> None:
+    if own != masters:
+        raise BadInput(
+            f"{_them(at, master)} are of two stores that were promoted: epoch {own.epoch} begins at byte "
+            f"{own.start_offset} here and at byte {masters.start_offset} there. Nothing was changed. Choose the one that is "
+            f"to go on, and give it a later epoch: `commitlake promote --store {master.uri} --epoch {own.epoch + 1}`. Then "
+            "have the other follow it: what that alone has is cut off its log, and kept in cut_rows"
+        )
 
 
 def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:

@@ -20,8 +20,9 @@ from pipelines.store.epochs import read_epochs, with_promotion
 from pipelines.store.head import read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
-from pipelines.store.role import NO_MASTER, SLAVE, follows, is_slave, master_of, settings_now
-from pipelines.store.small_tables import whole_table_write
+from pipelines.store.replicas import MASTERS_ID, read_replicas
+from pipelines.store.role import NO_MASTER, SLAVE, expect_master, follows, is_slave, master_of, settings_now
+from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
@@ -42,14 +43,20 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     epoch  number of the new epoch, greater than any before; None: the next one
     old    the master so far, which is fenced; None where it cannot be reached
 
-    Raises BadInput for a store that is a master, unless this very promotion has made it one, and for another store's master.
+    A master begins a later epoch where that is given: another store that was promoted too can then follow it.
+
+    Raises BadInput for another store that is a master, unless this very promotion has made it one, and for another store's
+    master.
     """
     store = run.store
     at = store.snapshot()
     if not is_slave(at):
+        if epoch is not None and old is None and epoch > max(read_epochs(at)).epoch:
+            run.commit(partial(_plan_later_epoch, number=epoch))
+            return _promoted(store.snapshot())
         return _promoted_before(at, epoch, old)
     _finish_truncation(run)
-    number, role = epoch, str(SETTINGS["brokerRole"].default)
+    number, role = epoch, _role_of_master(at)
     if old is not None:
         _expect_its_master(at, old)
         before = old.snapshot()
@@ -68,10 +75,16 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     run.commit(_plan_letting_go)
     run.commit(partial(plan_fence_of_whole, master_uri=NO_MASTER))
     _finish_truncation(run)
-    run.commit(partial(_plan_epoch, number=number))
+    run.commit(partial(_plan_epoch, number=number, of=NO_MASTER))
     run.commit(_plan_no_replicas)
     run.commit(partial(_plan_master, role=role))
     return _promoted(store.snapshot())
+
+
+def _role_of_master(at: Snapshot) -> str:
+    """The role that the slave's master had when the slave last followed it; without one that of a new store."""
+    known = read_replicas(at).get(MASTERS_ID)
+    return str(SETTINGS["brokerRole"].default) if known is None or known.role == SLAVE else known.role
 
 
 def _finish_truncation(run: Work) -> None:
@@ -143,28 +156,38 @@ def _plan_letting_go(at: Snapshot) -> Plan:
     return _settings(at, {"haMasterAddress": NO_MASTER})
 
 
-def _plan_epoch(at: Snapshot, number: int | None) -> Plan:
+def _plan_epoch(at: Snapshot, number: int | None, of: str | None) -> Plan:
     """The plan that begins an epoch where the log ends; empty where it has begun there under this number."""
     epochs, log_end = read_epochs(at), read_head(at).next_offset
     last = max(epochs)
     if (last.epoch, last.start_offset) == (number, log_end):
         return Plan()
     rows = [(each.epoch, each.start_offset) for each in with_promotion(epochs, log_end, number)]
-    return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=NO_MASTER)
+    return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=of)
+
+
+def _plan_later_epoch(at: Snapshot, number: int) -> Plan:
+    """The plan by which a master begins a later epoch, so that another store that was promoted too can follow it."""
+    expect_master(at)
+    return _plan_epoch(at, number, of=None)
 
 
 def _plan_no_replicas(at: Snapshot) -> Plan:
-    """The plan that forgets replicas of an earlier time as a master: those that follow now will report."""
-    if not at.rows(REPLICAS):
-        return Plan()
-    return Plan((whole_table_write(at, REPLICAS, []),), follows_master=NO_MASTER)
+    """The plan that forgets replicas of an earlier time as a master: those that follow now will report.
+
+    What says which role the master had stays until this store has it.
+    """
+    known = read_replicas(at)
+    kept = {name: each for name, each in known.items() if name == MASTERS_ID}
+    return Plan(write_if_changed(at, REPLICAS, known, kept), follows_master=NO_MASTER)
 
 
 def _plan_master(at: Snapshot, role: str) -> Plan:
     if not is_slave(at):
         return Plan()
     plan = _settings(at, {"brokerRole": role, "haMasterAddress": NO_MASTER, "brokerId": "0"})
-    return Plan(plan.writes, follows_master=NO_MASTER)
+    forgotten = write_if_changed(at, REPLICAS, read_replicas(at), {})
+    return Plan((*plan.writes, *forgotten), follows_master=NO_MASTER)
 
 
 def _settings(at: Snapshot, changes: dict[str, str]) -> Plan:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pipelines.errors import BadInput
+from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.snapshot import Snapshot
 from schemas import EPOCHS
 
@@ -73,7 +74,7 @@ def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
     >>> with_promotion([Epoch(1, 0), Epoch(2, 500)], 500, None)
     [Epoch(epoch=1, start_offset=0), Epoch(epoch=3, start_offset=500)]
 
-    Raises BadInput for a number that is not after the last one.
+    Raises BadInput for a number that is not after the last one, or too great.
     """
     last = max(epochs)
     if number is not None and number <= last.epoch:
@@ -81,5 +82,7 @@ def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
             f"--epoch is {number}; the store's last epoch is {last.epoch}, from byte {last.start_offset} on: give a "
             "greater number, or none"
         )
+    if (last.epoch if number is None else number - 1) >= INT_MAX:
+        raise BadInput(f"an epoch's number is an int, at most {INT_MAX}: give a smaller --epoch, or none")
     kept = [epoch for epoch in sorted(epochs) if epoch.start_offset < log_end]
     return [*kept, Epoch(last.epoch + 1 if number is None else number, log_end)]

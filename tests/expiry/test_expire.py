@@ -237,7 +237,7 @@ def test_a_segment_stays_for_a_slave_that_has_reported(life: Callable[..., Life]
     """And not for one that joined and never did: its first run may have failed for good."""
     one = old_store(life, *messages(30))
     uri = str(tmp_path / "slave")
-    first = partial(plan_first_ack, replica_id="1", uri=uri, now_ms=B)
+    first = partial(plan_first_ack, replica_id="1", uri=uri, now_ms=B, has_log=False)
     commit(one.store, first)
     expired = maintain(one, FOUR, "--dry-run")["segments_expired"]
     assert expired > 1

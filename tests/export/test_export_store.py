@@ -264,3 +264,23 @@ def test_rows_are_not_written_over_a_table(
         run = commitlake("export_store", "--store", store.uri, "--to", to, "--format", "parquet")
         assert run.exit_status == 2, run.stderr
         assert (Path(to) / "_delta_log").exists()
+
+
+def test_rows_go_where_the_uri_says_and_one_run_writes_them(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    assert commitlake("put_messages", "--store", store.uri, "--input", source).exit_status == 0
+    to = tmp_path / "a b"
+    arguments = ("export_store", "--store", store.uri, "--to", f"file:{tmp_path}/a%20b", "--format", "jsonl")
+    to.mkdir()
+    with (to / "_lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+        refused = commitlake(*arguments)
+    assert refused.exit_status == 1
+    assert "another export is writing" in refused.stderr
+    written = commitlake(*arguments)
+    assert (written.exit_status, written.result["messages"]) == (0, 1), written.stderr
+    assert [path.name for path in tmp_path.glob("a*")] == ["a b"]
+    assert len([path for path in to.iterdir() if path.name.startswith("part-")]) == 1
+    assert commitlake(*arguments).exit_status == 2  # it is not empty

@@ -239,6 +239,23 @@ def test_jobs_name_the_file_they_cannot_read_and_write_nothing(
 
 
 @pytest.mark.slow
+def test_bounds_do_not_go_back_before_messages_that_have_expired(
+    spark: SparkSession, damaged: Callable[..., Path]
+) -> None:
+    """Offsets of their queues would be given again."""
+
+    def expire_and_lose(store: Path) -> None:
+        assert job(store, "maintain", "--retention-hours", 0, "--force").result["segments_expired"]
+        forget_logs(spark)
+        lose_data("queue_bounds", -1)(store)
+
+    store = damaged(expire_and_lose)
+    refused = job(store, "validate", "--repair", exit_status=1)
+    assert "messages that came after its newest version that is whole have expired" in refused.stderr
+    assert complaints(store)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "index", [2, pytest.param(-1, marks=pytest.mark.nightly)], ids=["in the middle", "at the end"]
 )

@@ -1,6 +1,7 @@
 """A slave becomes the master, and the old master its slave: nobody's rows are mixed, and none are lost."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from pipelines.store import commit as committing
 from pipelines.store.epochs import read_epochs
+from pipelines.store.role import is_slave, settings_now
 from pipelines.store.store import Store
 from schemas import COMMITLOG
 from tests.conftest import run_job
@@ -159,3 +161,52 @@ def test_an_old_master_of_an_earlier_version_gets_what_its_fence_needs(
     before = old.store.snapshot().number(COMMITLOG)
     promote(new, "--old-master", old.store.uri)
     assert old.store.snapshot().number(COMMITLOG) == before + 1
+
+
+@pytest.mark.slow
+def test_a_promoted_slave_has_its_masters_role_also_after_a_run_that_was_killed(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life(brokerRole="SYNC_MASTER", minInSyncReplicas="2")
+    new = slave_of(old, tmp_path / "new")
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.replicate.promote._plan_master", lambda *_, **__: sys.exit(9))
+        promote(new, exit_status=9)
+    promote(new)
+    assert settings_now(new.store.snapshot())["brokerRole"] == "SYNC_MASTER"
+    assert new.store.replicas.count() == 0
+    refused = new.run("put_messages", B, "--input", new.input({"topic": "T", "body": "alone"}))
+    assert refused.exit_status == 1
+    assert "IN_SYNC_REPLICAS_NOT_ENOUGH" in refused.stderr
+
+
+def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T", "body": "both"})
+    second = slave_of(old, tmp_path / "second")
+    old.put(B, {"topic": "T", "body": "one has it"})
+    first = slave_of(old, tmp_path / "first")
+    for store, body in ((first, "first"), (second, "second")):
+        promote(store)
+        store.put(B, {"topic": "T", "body": body})
+    refused = replicate(second.store.uri, first.store.uri, exit_status=2).stderr
+    assert f"promote --store {first.store.uri} --epoch 3" in " ".join(refused.split())
+    assert promote(first, "--epoch", 2)["epoch"] == 2  # as it is
+    assert promote(first, "--epoch", 3)["epoch"] == 3
+    ended = replicate(second.store.uri, first.store.uri).result
+    assert ended["copied"] == 2
+    assert log_of(second.store) == log_of(first.store)
+    assert [bytes(row.body) for row in second.store.cut_rows.collect()] == [b"second"]
+
+
+def test_an_epoch_that_no_int_holds_is_refused_before_the_first_step(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    new = slave_of(old, tmp_path / "new")
+    for number in (2**31, 3_000_000_000):
+        promote(new, "--epoch", number, "--old-master", old.store.uri, exit_status=2)
+    assert is_slave(new.store.snapshot())
+    assert not is_slave(old.store.snapshot())

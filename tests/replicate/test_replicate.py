@@ -2,6 +2,7 @@
 
 import dataclasses
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -347,3 +348,24 @@ def test_a_slave_is_read_and_kept_by_its_own_jobs(
     )
     assert failing.exit_status == 2
     assert "is a slave of" in failing.stderr
+
+
+def test_a_slave_that_is_made_anew_has_nothing_of_the_log_for_its_master(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T"})
+    slave = slave_of(master, tmp_path / "slave")
+
+    def acked() -> list[tuple[int, bool]]:
+        return [(row.acked_offset, row.in_sync) for row in master.store.replicas.collect()]
+
+    end = read_head(master.store.snapshot()).next_offset
+    assert acked() == [(end, True)]
+    shutil.rmtree(slave.store.uri)
+    with monkeypatch.context() as killed:
+        killed.setattr("jobs.replicate.follow", lambda *_: sys.exit(9))
+        replicate(slave.store.uri, master.store.uri, exit_status=9)
+    assert acked() == [(0, False)]
+    replicate(slave.store.uri, master.store.uri)
+    assert acked() == [(end, True)]

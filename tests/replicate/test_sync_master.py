@@ -56,13 +56,17 @@ def test_a_sync_master_says_whether_its_slaves_have_what_was_put(
         looks.append(offset)
         if len(looks) == 3:
             run = Run("replicate", slave.store.uri, B, quiet=True)
-            follow(run, *join_master(slave.store, Following(master.store.uri), B), from_last_file=False)
+            follow(run, join_master(slave.store, Following(master.store.uri), B), from_last_file=False)
         return is_acknowledged(at, offset)
 
     monkeypatch.setattr(send_status, "is_acknowledged", comes_at_the_third_look)
     assert put(master, "--wait-for-replicas", 120_000).result["send_status"] == "SEND_OK"
     assert len(looks) >= 3
     assert end_of(slave) == end_of(master)
+    # A put that is made again waits for its own messages, not for those of others after it.
+    put(master)
+    again = master.job("put_messages", B, "--input", source).result
+    assert (again["appended"], again["send_status"]) == (0, "SEND_OK")
 
 
 def test_an_async_master_waits_only_where_it_is_asked_to(life: Callable[..., Life]) -> None:
