@@ -16,10 +16,12 @@ from pipelines.broker_files.due import Waits
 from pipelines.broker_files.rows import Piece
 from pipelines.errors import BadInput
 from pipelines.log.append import append_columns, head_after
+from pipelines.log.one_row import last_row
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import Committed
 from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
+from pipelines.store.holes import lost_at
 from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -27,7 +29,6 @@ from pipelines.store.topics import first_topics
 from schemas import (
     COMMITLOG,
     CONSUMER_OFFSETS,
-    CUTS,
     FLOORS,
     QUEUE_BOUNDS,
     SUBSCRIPTION_GROUPS,
@@ -212,14 +213,6 @@ def import_next(
     return appended
 
 
-def _last_append(at: Snapshot, head: LogHead) -> int:
-    """The number of the last append whose rows are in the log; -1 without one. A cut took away the append before it."""
-    cuts, append_seq = {row.append_seq for row in at.rows(CUTS)}, head.append_seq
-    while append_seq in cuts:
-        append_seq -= 2
-    return append_seq
-
-
 def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
     """Raises BadInput where the store's log does not end with this broker's rows: it is another's, or was written to."""
     settings = at.store.settings
@@ -228,25 +221,12 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
             f"the store's segments have {settings.segment_bytes} bytes (mappedFileSizeCommitLog), the broker's files "
             f"{log.segment_bytes}; import into a store of its own"
         )
-    append_seq = _last_append(at, head)
-    if append_seq < 0:
+    if at.number(COMMITLOG) < 0:
         return
-    last = (
-        at.read(COMMITLOG)
-        .where(F.col("append_seq") == append_seq)
-        .orderBy(F.col("physical_offset").desc())
-        .select(
-            "physical_offset",
-            "size_bytes",
-            "body_crc",
-            "queue_id",
-            "queue_offset",
-            "store_timestamp",
-            "append_id",
-        )
-        .first()
-    )
-    if last is None or not last.append_id.startswith(IMPORT_PREFIX):
+    # Not that of the last append: segments that expire, cuts and fences take numbers too.
+    last = last_row(at, head.next_offset)
+    is_lost = lost_at(at, head.next_offset - 1) is not None
+    if is_lost or (last is not None and not last.append_id.startswith(IMPORT_PREFIX)):
         raise BadInput(
             f"the store was written to after its last import (append {head.append_seq}); an import goes on only while "
             "the last append is an import's. Import into a new store"
@@ -266,8 +246,10 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
             f"{here}, the broker's files start at {log.start_offset}: those between have expired. "
             "Import into a new store"
         )
+    if last is None or last.physical_offset < log.start_offset:
+        return
     found = log.record_at(last.physical_offset)
-    if last.physical_offset >= log.start_offset and found != tuple(last)[1:6]:
+    if found != (last.size_bytes, last.body_crc, last.queue_id, last.queue_offset, last.store_timestamp):
         raise BadInput(
             f"the store's last row, at {last.physical_offset}, is not what the broker has there: it is another broker's "
             "log. Import into a new store"

@@ -12,7 +12,6 @@ BESIDE = {
     "topicQueueMapping.json": "static topics, whose queues lie on several brokers: a queue has the messages of this one",
     "messageRequestMode.json": "which groups receive by POP: here every group reads queues",
     "consumerOrderInfo.json": "which orderly messages POP consumers had not acknowledged: they may be read again",
-    "lmqConsumerOffset.json": "offsets of light queues, which are not read here",
 }
 # A directory of RocksDB → the file that the same broker writes without it.
 ROCKSDB = {

@@ -76,7 +76,7 @@ def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int, has_log
     known = read_replicas(at)
     _expect_of_no_other(at, known, replica_id, uri)
     before = [each for each in known.values() if is_same_directory(each.uri, uri)]
-    if before and (has_log or not any(each.acked_offset or each.in_sync for each in before)):
+    if before and (has_log or not any(each.acked_offset for each in before)):
         return Plan()
     others = {name: each for name, each in known.items() if each not in before}
     new = Replica(replica_id, uri, SLAVE, 0, False, now_ms)

@@ -16,7 +16,7 @@ from pipelines.replicate.truncate import finish_truncation
 from pipelines.rocketmq.settings import SETTINGS
 from pipelines.store.commit import commit
 from pipelines.store.create import make_table
-from pipelines.store.epochs import read_epochs, with_promotion
+from pipelines.store.epochs import Epoch, Epochs, read_epochs, with_promotion
 from pipelines.store.head import read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
@@ -45,8 +45,8 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
 
     A master begins a later epoch where that is given: another store that was promoted too can then follow it.
 
-    Raises BadInput for another store that is a master, unless this very promotion has made it one, and for another store's
-    master.
+    Raises BadInput for any other store that is a master, unless this very promotion has made it one, and for another
+    store's master.
     """
     store = run.store
     at = store.snapshot()
@@ -66,7 +66,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
         last = max(read_epochs(at)).epoch, max(read_epochs(before)).epoch
         number = max(last) + 1 if epoch is None else epoch
     # A number that is refused is refused before the first step.
-    with_promotion(read_epochs(at), read_head(at).next_offset, number)
+    _promotion(at, number)
     if old is not None:
         make_table(old, CUTS)  # for the fence
         broker_id = settings_now(at)["brokerId"] or 1
@@ -158,12 +158,17 @@ def _plan_letting_go(at: Snapshot) -> Plan:
 
 def _plan_epoch(at: Snapshot, number: int | None, of: str | None) -> Plan:
     """The plan that begins an epoch where the log ends; empty where it has begun there under this number."""
-    epochs, log_end = read_epochs(at), read_head(at).next_offset
-    last = max(epochs)
-    if (last.epoch, last.start_offset) == (number, log_end):
+    epochs = _promotion(at, number)
+    if list(epochs) == list(read_epochs(at)):
         return Plan()
-    rows = [(each.epoch, each.start_offset) for each in with_promotion(epochs, log_end, number)]
+    rows = [(each.epoch, each.start_offset) for each in epochs]
     return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=of)
+
+
+def _promotion(at: Snapshot, number: int | None) -> Epochs:
+    """The epochs once the store is promoted; as they are where that was recorded by a run that was killed."""
+    epochs, log_end = read_epochs(at), read_head(at).next_offset
+    return epochs if max(epochs) == Epoch(number or 0, log_end) else with_promotion(epochs, log_end, number)
 
 
 def _plan_later_epoch(at: Snapshot, number: int) -> Plan:

@@ -66,7 +66,7 @@ FROM (
 _OF_THE_HALF = "IF(sys_flag & 12 = 8, prepared_transaction_offset, NULL)"
 _OF_THE_FIRST = """
     IF(properties['ORIGIN_MESSAGE_ID'] RLIKE '^([0-9A-Fa-f]{{32}}|[0-9A-Fa-f]{{56}})$',
-       CAST(conv(right(properties['ORIGIN_MESSAGE_ID'], 16), 16, 10) AS BIGINT), NULL)
+       try_cast(conv(right(properties['ORIGIN_MESSAGE_ID'], 16), 16, 10) AS BIGINT), NULL)
 """.strip()
 _INFERRED = f"""least(
         min(physical_offset) OVER (PARTITION BY coalesce(unique_key, CAST(physical_offset AS STRING))),

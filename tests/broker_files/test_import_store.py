@@ -107,6 +107,23 @@ def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, 
     assert (head.min_offset, head.next_of("orders", 0), head.next_of("orders", 1)) == (0, 5, 5)
 
 
+@pytest.mark.slow
+def test_an_import_goes_on_after_segments_have_expired_here(
+    commitlake: Commitlake, store: Store, broker: Path
+) -> None:
+    """Expiry takes a number of the log without adding rows."""
+    at, source = ("--store", store.uri), ("--from", broker)
+    assert commitlake("import_store", *at, *source).exit_status == 0
+    assert commitlake("dispatch", *at).exit_status == 0
+    expired = commitlake("maintain", *at, "--retention-hours", 0, "--force")
+    assert expired.result["segments_expired"] > 0, expired.stderr
+    left = bodies(store)
+    write_broker(broker, small_log(19))
+    again = commitlake("import_store", *at, *source)
+    assert (again.exit_status, again.result["messages"]) == (0, 9), again.stderr
+    assert bodies(store) == [*left, *range(10, 19)]
+
+
 def test_a_store_that_was_written_to_is_not_gone_on_with(commitlake: Commitlake, store: Store, broker: Path):
     assert commitlake("import_store", "--store", store.uri, "--from", broker).exit_status == 0
     row = store.commitlog.limit(1).collect()[0].asDict()

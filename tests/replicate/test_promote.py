@@ -201,6 +201,21 @@ def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
     assert [bytes(row.body) for row in second.store.cut_rows.collect()] == [b"second"]
 
 
+@pytest.mark.slow
+def test_a_promotion_with_a_number_of_its_own_that_was_killed_is_made_again(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    number = ("--epoch", 5)
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.replicate.promote._plan_no_replicas", lambda *_: sys.exit(9))
+        promote(new, *number, exit_status=9)
+    assert promote(new, *number)["epoch"] == 5
+    assert not is_slave(new.store.snapshot())
+
+
 def test_an_epoch_that_no_int_holds_is_refused_before_the_first_step(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         {"topic": "T", **imported},
     )
     first_id = message_id_of(plain.store_host, plain.physical_offset)
-    committed, keyless, delivered, again, dead, odd = store.append(
+    committed, keyless, delivered, again, dead, odd, huge = store.append(
         {"sys_flag": 8, "prepared_transaction_offset": half.physical_offset, "properties": raw(UNIQ_KEY="k1"), **imported},
         {"sys_flag": 8, "prepared_transaction_offset": half.physical_offset, **imported},
         {"properties": raw(UNIQ_KEY="k2"), **imported},
@@ -29,6 +29,8 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         {"topic": "%DLQ%g", "properties": raw(UNIQ_KEY="k2"), **imported},
         # Names no message: too short, and of a record further on.
         {"properties": raw(ORIGIN_MESSAGE_ID="FF", UNIQ_KEY="k3"), **imported},
+        # Its last half is no offset that a long holds.
+        {"properties": raw(ORIGIN_MESSAGE_ID="F" * 32, UNIQ_KEY="k4"), **imported},
     )  # fmt: skip
     (own,) = store.append({"properties": raw(UNIQ_KEY="k2")})
 
@@ -36,7 +38,9 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         return first, True
 
     assert told(store.store) == {
-        **{row.physical_offset: (row.physical_offset, False) for row in (half, parked, plain, odd, own)},
+        **{
+            row.physical_offset: (row.physical_offset, False) for row in (half, parked, plain, odd, huge, own)
+        },
         committed.physical_offset: is_copy_of(half.physical_offset),
         keyless.physical_offset: is_copy_of(half.physical_offset),
         delivered.physical_offset: is_copy_of(parked.physical_offset),
