@@ -53,23 +53,14 @@ class BrokerDirectory:
         files, found_at = self._located(path)
         return files.get_file_info(found_at).type != fs.FileType.NotFound
 
-    def read(self, path: str) -> bytes | None:
-        """The content of a small file; None where it does not exist."""
-        files, base = resolved(self.uri)
-        try:
-            with files.open_input_file(f"{base}/{path}") as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-
-    def read_start(self, path: str, count: int) -> bytes:
-        """At most `count` bytes of a file from its start; none where it does not exist."""
+    def read(self, path: str, count: int | None = None) -> bytes | None:
+        """The content of a small file, or at most its first `count` bytes; None where it does not exist."""
         files, base = resolved(self.uri)
         try:
             with files.open_input_file(f"{base}/{path}") as file:
                 return bytes(file.read(count))
         except FileNotFoundError:
-            return b""
+            return None
 
     def open(self, path: str) -> pa.NativeFile:
         """An open file, readable at any position. Raises StoreError for one that is gone since it was listed."""

@@ -107,7 +107,7 @@ def held(spark: SparkSession, uri: str, lock: str = LOCK) -> Iterator[None]:
 
 def expect_apart(at: Snapshot, uri: str) -> None:
     """Raises BadInput for a directory inside the store: its tables are there."""
-    if f"{absolute(at.store.spark, uri)}/".startswith(f"{at.store.uri}/"):
+    if f"{absolute(at.store.spark, ExportDirectory(uri).for_spark)}/".startswith(f"{at.store.uri}/"):
         raise BadInput(f"{uri} lies in the store itself; name a directory elsewhere")
 
 

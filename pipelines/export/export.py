@@ -235,11 +235,11 @@ class Export:
 
     def _expect_same_log(self, note: Note) -> None:
         """Raises BadInput where the last record of the note is not the log's, as of a store put back that has gone on."""
+        if not note.last_record:
+            return
         end = max(note.end_offset, note.under_way_to)
         found = self._last_record(end)
-        if not note.last_record or not found or found == note.last_record:
-            return
-        if lost_at(self._at, note.last_record[0]) is None:
+        if found and found != note.last_record and lost_at(self._at, note.last_record[0]) is None:
             raise BadInput(
                 f"{self.to.uri} holds records up to byte {end} of the log, and the last of them is not what the log has "
                 "there: the store was put back as it was earlier, and has gone on since. Export into an empty directory"

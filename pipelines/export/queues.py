@@ -74,7 +74,7 @@ class QueueFiles:
 
     def _add_earlier(self, units: npt.NDArray[Any], path: str, first_new: int) -> bool:
         """Take over the earlier units of a file; whether it has them all, up to the first new one."""
-        found = self.to.found.read_start(path, units.nbytes)
+        found = self.to.found.read(path, units.nbytes) or b""
         earlier = np.frombuffer(found[: len(found) - len(found) % UNIT_BYTES], UNIT)
         if len(earlier) < first_new or (earlier["size_bytes"][:first_new] == 0).any():
             return False

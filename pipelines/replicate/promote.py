@@ -7,7 +7,7 @@ it any more; the new epoch begins where its log ends; then it takes messages.
 Who promotes two slaves of one master at once finds that the old master follows the other already, where both name it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pipelines.errors import BadInput
@@ -51,6 +51,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     store = run.store
     at = store.snapshot()
     if not is_slave(at):
+        run.commit(_plan_no_master)
         if epoch is not None and old is None and epoch > max(read_epochs(at)).epoch:
             run.commit(partial(_plan_later_epoch, number=epoch))
             return _promoted(store.snapshot())
@@ -78,6 +79,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     run.commit(partial(_plan_epoch, number=number, of=NO_MASTER))
     run.commit(_plan_no_replicas)
     run.commit(partial(_plan_master, role=role))
+    run.commit(_plan_no_master)
     return _promoted(store.snapshot())
 
 
@@ -180,19 +182,25 @@ def _plan_later_epoch(at: Snapshot, number: int) -> Plan:
 def _plan_no_replicas(at: Snapshot) -> Plan:
     """The plan that forgets replicas of an earlier time as a master: those that follow now will report.
 
-    What says which role the master had stays until this store has it.
+    What says which role the master had stays, without its URI, until this store has the role.
     """
     known = read_replicas(at)
-    kept = {name: each for name, each in known.items() if name == MASTERS_ID}
+    kept = {MASTERS_ID: replace(known[MASTERS_ID], uri=NO_MASTER)} if MASTERS_ID in known else {}
     return Plan(write_if_changed(at, REPLICAS, known, kept), follows_master=NO_MASTER)
+
+
+def _plan_no_master(at: Snapshot) -> Plan:
+    """The plan by which a master has no row of a master; also of one whose promotion was killed before this."""
+    known = read_replicas(at)
+    kept = {name: each for name, each in known.items() if name != MASTERS_ID}
+    return Plan() if is_slave(at) else Plan(write_if_changed(at, REPLICAS, known, kept))
 
 
 def _plan_master(at: Snapshot, role: str) -> Plan:
     if not is_slave(at):
         return Plan()
     plan = _settings(at, {"brokerRole": role, "haMasterAddress": NO_MASTER, "brokerId": "0"})
-    forgotten = write_if_changed(at, REPLICAS, read_replicas(at), {})
-    return Plan((*plan.writes, *forgotten), follows_master=NO_MASTER)
+    return Plan(plan.writes, follows_master=NO_MASTER)
 
 
 def _settings(at: Snapshot, changes: dict[str, str]) -> Plan:

@@ -252,9 +252,12 @@ def test_options_that_choose_rows_are_refused_for_a_broker(
 
 
 def test_a_directory_in_the_store_is_refused(commitlake: Callable[..., JobRun], store: Store) -> None:
-    run = commitlake("export_store", "--store", store.uri, "--to", f"{store.uri}/export")
-    assert run.exit_status == 2
-    assert "lies in the store itself" in run.stderr
+    encoded = f"file:{store.uri[:-1]}%{ord(store.uri[-1]):02x}/export"
+    for to in (f"{store.uri}/export", encoded):
+        for more in ((), ("--format", "jsonl")):
+            run = commitlake("export_store", "--store", store.uri, "--to", to, *more)
+            assert run.exit_status == 2
+            assert "lies in the store itself" in run.stderr
 
 
 def test_rows_are_not_written_over_a_table(

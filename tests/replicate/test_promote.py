@@ -169,10 +169,14 @@ def test_a_promoted_slave_has_its_masters_role_also_after_a_run_that_was_killed(
 ) -> None:
     old = life(brokerRole="SYNC_MASTER", minInSyncReplicas="2")
     new = slave_of(old, tmp_path / "new")
-    with monkeypatch.context() as killed:
-        killed.setattr("pipelines.replicate.promote._plan_master", lambda *_, **__: sys.exit(9))
-        promote(new, exit_status=9)
-    promote(new)
+    for step in ("_plan_master", "_plan_no_master"):
+        with monkeypatch.context() as killed:
+            killed.setattr(f"pipelines.replicate.promote.{step}", lambda *_, **__: sys.exit(9))
+            promote(new, exit_status=9)
+    replicate(old.store.uri, new.store.uri)  # whose row the killed one has left
+    old.job("promote", B, "--old-master", new.store.uri)
+    replicate(new.store.uri, old.store.uri)
+    promote(new, "--old-master", old.store.uri)
     assert settings_now(new.store.snapshot())["brokerRole"] == "SYNC_MASTER"
     assert new.store.replicas.count() == 0
     refused = new.run("put_messages", B, "--input", new.input({"topic": "T", "body": "alone"}))

@@ -350,7 +350,7 @@ def test_a_slave_is_read_and_kept_by_its_own_jobs(
     assert "is a slave of" in failing.stderr
 
 
-def test_a_slave_that_is_made_anew_has_nothing_of_the_log_for_its_master(
+def test_a_slave_that_is_made_again_has_nothing_of_the_log_for_its_master(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master = life()

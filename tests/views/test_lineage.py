@@ -29,7 +29,7 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         {"topic": "%DLQ%g", "properties": raw(UNIQ_KEY="k2"), **imported},
         # Names no message: too short, and of a record further on.
         {"properties": raw(ORIGIN_MESSAGE_ID="FF", UNIQ_KEY="k3"), **imported},
-        # Its last half is no offset that a long holds.
+        # Its last half is too large for a long.
         {"properties": raw(ORIGIN_MESSAGE_ID="F" * 32, UNIQ_KEY="k4"), **imported},
     )  # fmt: skip
     (own,) = store.append({"properties": raw(UNIQ_KEY="k2")})
