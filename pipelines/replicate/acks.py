@@ -8,11 +8,11 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pipelines.errors import BadInput
-from pipelines.store.head import read_head
+from pipelines.store.head import head_as_found, read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan, Write
 from pipelines.store.replicas import MASTERS_ID, Replica, confirm_offset, is_in_sync, read_replicas
-from pipelines.store.role import NO_MASTER, SLAVE, settings_now
+from pipelines.store.role import NO_MASTER, SLAVE, is_slave, settings_now
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -89,16 +89,21 @@ def has_followed(at: Snapshot, master_uri: str) -> bool:
     return known is not None and known.uri != NO_MASTER and is_same_directory(known.uri, master_uri)
 
 
-def earlier_runs_forgotten(at: Snapshot) -> tuple[Write, ...]:
+def before_the_role(at: Snapshot, now_ms: int) -> tuple[Write, ...]:
     """The write after which has_followed() is false, before a store takes the role of a slave; none where it is.
 
-    The offset up to which consumers may read stays known.
+    The offset up to which consumers may read stays known. A store that was a master keeps its role: promoted again before it
+    has followed another, it has that role again.
     """
     known = read_replicas(at)
-    if MASTERS_ID not in known:
+    if not is_slave(at):
+        confirmed = confirm_offset(at, head_as_found(at).next_offset)
+        before = Replica(MASTERS_ID, NO_MASTER, str(settings_now(at)["brokerRole"]), confirmed, True, now_ms)
+    elif MASTERS_ID in known:
+        before = replace(known[MASTERS_ID], uri=NO_MASTER)
+    else:
         return ()
-    of_nobody = replace(known[MASTERS_ID], uri=NO_MASTER)
-    return write_if_changed(at, REPLICAS, known, {**known, MASTERS_ID: of_nobody})
+    return write_if_changed(at, REPLICAS, known, {**known, MASTERS_ID: before})
 
 
 def plan_set(at: Snapshot, master: Snapshot, now_ms: int) -> Plan:

@@ -75,7 +75,7 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     cuts = [finish_truncation(slave) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
     commit(master.store, partial(first_ack, has_log=slave.snapshot().number(COMMITLOG) >= 0))
-    taken = commit(slave, lambda at: plan_role(at, master, replica_id, known))
+    taken = commit(slave, lambda at: plan_role(at, master, replica_id, known, now_ms))
     # Until a run has ended well: one that was killed may have taken the role and no more.
     is_new = taken.plan.writes or not has_followed(slave.snapshot(), master.uri)
     if is_new and slave.snapshot().number(COMMITLOG) >= 0:

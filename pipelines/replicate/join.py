@@ -5,10 +5,10 @@ from typing import Any
 
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.one_row import first_row, last_row
-from pipelines.replicate.acks import earlier_runs_forgotten
+from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
-from pipelines.store.epochs import Epoch, Epochs, consistent_point, read_epochs
+from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.role import SLAVE, follows, settings_now, without_role
@@ -36,7 +36,7 @@ def _is_number(replica_id: str) -> bool:
     return replica_id.isascii() and replica_id.isdecimal() and int(replica_id) <= LONG_MAX
 
 
-def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) -> Plan:
+def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings, now_ms: int) -> Plan:
     """The plan that makes a store the slave of a master; empty where it is.
 
     known  the settings by which that was decided
@@ -58,7 +58,7 @@ def plan_role(at: Snapshot, master: Master, replica_id: str, known: Settings) ->
     if all(own.given.get(name) == value for name, value in wanted.items()):
         return Plan()
     role = whole_table_write(at, STORE_SETTINGS, sorted({**own.given, **wanted}.items()))
-    return Plan((*earlier_runs_forgotten(at), role))
+    return Plan((*before_the_role(at, now_ms), role))
 
 
 def expect_joins(at: Snapshot, master: Master) -> int:
@@ -76,26 +76,54 @@ def expect_joins(at: Snapshot, master: Master) -> int:
         _expect_not_expired(head.next_offset, master)
         return head.next_offset
     point = _point(at, head.next_offset, master)
+    difference = _difference(at, point, master)
+    if difference:
+        point = _where_both_were_promoted(at, point, master, difference)
     if point < head.min_offset:
         raise BadInput(
             f"{_them(at, master)} part at byte {point}, and the slave's begins at {head.min_offset}: it has nothing of what "
             f"they share. {_new_slave()}"
         )
+    _expect_not_expired(point, master)
+    return point
+
+
+def _difference(at: Snapshot, point: int, master: Master) -> str | None:
+    """What is not the same in the last record before a point, in words; None where the master has it too, or no longer."""
     own = last_row(at, point)
-    if own is not None and own.physical_offset + own.size_bytes > point:
-        raise BadInput(
+    if own is None:
+        return None
+    if own.physical_offset + own.size_bytes > point:
+        return (
             f"{_them(at, master)} part at byte {point}, which is inside the record at byte {own.physical_offset}: one of "
             f"them is not what its epochs say. {_new_slave()}"
         )
-    if own is not None and own.physical_offset >= master.head.min_offset:
-        theirs = last_row(master.at, own.physical_offset + 1, own.physical_offset)
-        if theirs != own:
-            raise BadInput(
-                f"the store at {at.store.uri} has a log of its own: its record at byte {own.physical_offset} is not what "
-                f"the master at {master.uri} has there. {_new_slave()}"
-            )
-    _expect_not_expired(point, master)
-    return point
+    if own.physical_offset < master.head.min_offset:
+        return None
+    if last_row(master.at, own.physical_offset + 1, own.physical_offset) == own:
+        return None
+    return (
+        f"the store at {at.store.uri} has a log of its own: its record at byte {own.physical_offset} is not what "
+        f"the master at {master.uri} has there. {_new_slave()}"
+    )
+
+
+def _where_both_were_promoted(at: Snapshot, point: int, master: Master, difference: str) -> int:
+    """The offset at which two slaves of one master were promoted under one number: there their logs part.
+
+    Raises BadInput with the difference where no epoch that both have begins at such an offset, and where the master has not
+    been given a later epoch since.
+    """
+    own, masters = read_epochs(at), read_epochs(master.at)
+    shared = sorted(
+        (each for each in own if each in masters and LOG_BEGINS < each.start_offset < point), reverse=True
+    )
+    both = next((each for each in shared if _difference(at, each.start_offset, master) is None), None)
+    if both is None:
+        raise BadInput(difference)
+    if max(masters).epoch == max(own).epoch:
+        raise BadInput(_both_promoted(at, both, master, both))
+    return both.start_offset
 
 
 def _expect_not_expired(end: int, master: Master) -> None:
@@ -128,7 +156,8 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
     if point < own_end and not cuts:
-        _expect_not_both_promoted(at, max(epochs), master, max(masters))
+        if max(epochs) != max(masters):
+            raise BadInput(_both_promoted(at, max(epochs), master, max(masters)))
         raise BadInput(
             f"the slave's log ends at byte {own_end}, the master's at {master.end}, and no promotion or cut says why: the "
             f"master at {master.uri} is another one, or was put back as it was earlier. Nothing was changed; to go on with "
@@ -137,14 +166,13 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     return min([point, *cuts])
 
 
-def _expect_not_both_promoted(at: Snapshot, own: Epoch, master: Master, masters: Epoch) -> None:
-    if own != masters:
-        raise BadInput(
-            f"{_them(at, master)} are of two stores that were promoted: epoch {own.epoch} begins at byte "
-            f"{own.start_offset} here and at byte {masters.start_offset} there. Nothing was changed. Choose the one that is "
-            f"to go on, and give it a later epoch: `commitlake promote --store {master.uri} --epoch {own.epoch + 1}`. Then "
-            "have the other follow it: what that alone has is cut off its log, and kept in cut_rows"
-        )
+def _both_promoted(at: Snapshot, own: Epoch, master: Master, masters: Epoch) -> str:
+    return (
+        f"{_them(at, master)} are of two stores that were promoted: epoch {own.epoch} begins at byte "
+        f"{own.start_offset} here and at byte {masters.start_offset} there. Nothing was changed. Choose the one that is "
+        f"to go on, and give it a later epoch: `commitlake promote --store {master.uri} --epoch {own.epoch + 1}`. Then "
+        "have the other follow it: what that alone has is cut off its log, and kept in cut_rows"
+    )
 
 
 def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pipelines.errors import BadInput
+from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.fence import plan_fence, plan_fence_of_whole
 from pipelines.replicate.truncate import finish_truncation
 from pipelines.rocketmq.settings import SETTINGS
@@ -71,7 +72,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     if old is not None:
         make_table(old, CUTS)  # for the fence
         broker_id = settings_now(at)["brokerId"] or 1
-        commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id))
+        commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id, now_ms=run.now_ms))
         commit(old, partial(plan_fence, master_uri=store.uri))
     run.commit(_plan_letting_go)
     run.commit(partial(plan_fence_of_whole, master_uri=NO_MASTER))
@@ -144,12 +145,13 @@ def _expect_later(epoch: int | None, old: Snapshot) -> None:
         )
 
 
-def _plan_demotion(at: Snapshot, new_uri: str, broker_id: int) -> Plan:
+def _plan_demotion(at: Snapshot, new_uri: str, broker_id: int, now_ms: int) -> Plan:
     """The plan that makes the old master a slave of the new one, with the id that this one had."""
     _expect_not_promoted_over(at, new_uri)
     if is_slave(at):
         return Plan()
-    return _settings(at, {"brokerRole": SLAVE, "haMasterAddress": new_uri, "brokerId": str(broker_id)})
+    role = _settings(at, {"brokerRole": SLAVE, "haMasterAddress": new_uri, "brokerId": str(broker_id)})
+    return Plan((*before_the_role(at, now_ms), *role.writes))
 
 
 def _plan_letting_go(at: Snapshot) -> Plan:

@@ -188,9 +188,11 @@ def _candidates(at: Snapshot) -> Iterator[Candidate]:
         role = str(settings_now(at)["brokerRole"])
         replicas.insert(0, Replica(MASTERS_ID, at.store.uri, role, head_as_found(at).next_offset, True, 0))
     for each in replicas:
-        copy = open_copy(at.store.spark, each.uri)
+        # Of a store that has not followed its master yet, the row of the master says only what role there is.
+        uri = each.uri or master_of(at) or ""
+        copy = open_copy(at.store.spark, uri) if uri else None
         known = () if copy is None else _rank(copy.snapshot())
-        yield Candidate(each.replica_id, each.uri, each.role, each.in_sync, *known)
+        yield Candidate(each.replica_id, uri, each.role, each.in_sync, *known)
 
 
 def _rank(at: Snapshot) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.reports.copies import election
 from pipelines.store import commit as committing
 from pipelines.store.epochs import read_epochs
 from pipelines.store.role import is_slave, settings_now
@@ -184,13 +185,30 @@ def test_a_promoted_slave_has_its_masters_role_also_after_a_run_that_was_killed(
     assert "IN_SYNC_REPLICAS_NOT_ENOUGH" in refused.stderr
 
 
-def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
+@pytest.mark.slow
+def test_an_old_master_has_its_role_again_where_the_new_one_is_lost_at_once(
     life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life(brokerRole="SYNC_MASTER")
+    new = slave_of(old, tmp_path / "new")
+    promote(new, "--old-master", old.store.uri)
+    elected = {row.replica_id: row.uri for row in election(old.store.snapshot()).rows.collect()}
+    assert elected["0"] == new.store.uri
+    shutil.rmtree(new.store.uri)
+    promote(old)
+    assert settings_now(old.store.snapshot())["brokerRole"] == "SYNC_MASTER"
+    assert old.store.replicas.where("replica_id = '0'").count() == 0
+
+
+@pytest.mark.parametrize("is_at_same_byte", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
+    life: Callable[..., Life], tmp_path: Path, is_at_same_byte: bool
 ) -> None:
     old = life()
     old.put(B, {"topic": "T", "body": "both"})
     second = slave_of(old, tmp_path / "second")
-    old.put(B, {"topic": "T", "body": "one has it"})
+    if not is_at_same_byte:
+        old.put(B, {"topic": "T", "body": "one has it"})
     first = slave_of(old, tmp_path / "first")
     for store, body in ((first, "first"), (second, "second")):
         promote(store)
@@ -200,8 +218,9 @@ def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
     assert promote(first, "--epoch", 2)["epoch"] == 2  # as it is
     assert promote(first, "--epoch", 3)["epoch"] == 3
     ended = replicate(second.store.uri, first.store.uri).result
-    assert ended["copied"] == 2
+    assert ended["copied"] == (1 if is_at_same_byte else 2)
     assert log_of(second.store) == log_of(first.store)
+    assert epochs(second.store) == epochs(first.store)
     assert [bytes(row.body) for row in second.store.cut_rows.collect()] == [b"second"]
 
 

@@ -289,7 +289,7 @@ def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(
     followed: tuple[str, str], new_store: Callable[..., Store]
 ) -> None:
     empty, master = new_store(), Store(new_store().spark, followed[0])
-    commit(empty, lambda at: plan_role(at, Master.read(master), "3", empty.settings))
+    commit(empty, lambda at: plan_role(at, Master.read(master), "3", empty.settings, B))
     commit(empty, lambda at: plan_fence(at, master.uri))
     known = Master.read(master)
     later = dataclasses.replace(known, head=dataclasses.replace(known.head, min_offset=100))
