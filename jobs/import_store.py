@@ -70,7 +70,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     left_out = "it is left out of the store's topics and groups, and so is what groups had read of it"
     warn(run, names_refused(refused, left_out))
     tell_without_effect(run, config)
-    warn(run, left_behind(directory))
+    warn(run, left_behind(directory, conf))
     broker = BrokerStore(log, config)
     warn(run, offsets_set_back(broker))
     run.commit(lambda at: plan_broker_state(at, broker))

@@ -1,10 +1,13 @@
 """What an import does not take along from a broker's directory, in words."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.queue_bounds import queue_names
+from pipelines.broker_files.queue_files import CONSUME_QUEUE
+from pipelines.broker_files.segments import LOG_PATHS, READ_ONLY_PATHS, read_only_left_out
 
 CONFIG = "config"
 # File → what is in it, and what follows from its not being here.
@@ -19,15 +22,40 @@ ROCKSDB = {
     "subscriptionGroups": "subscriptionGroup.json",
     "consumerOffsets": "consumerOffset.json",
 }
+# The directory of the one database with all three (configManagerVersion=v2).
+ROCKSDB_OF_ALL = "rdb"
 # RocksDB's own name of the file that says which of its files are the newest.
 _CURRENT = "CURRENT"
 
 
-def left_behind(directory: BrokerDirectory) -> Iterator[str]:
-    """A sentence for each part of a broker's config that has something and is not imported."""
+def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator[str]:
+    """A sentence for each part of a broker's directory that has something and is not imported.
+
+    conf  the broker's settings
+    """
+    for path in read_only_left_out(directory, conf):
+        yield (
+            f"{path} is left out, as the broker leaves it out: {READ_ONLY_PATHS} has effect where {LOG_PATHS} names several "
+            "directories"
+        )
+    if directory.exists(f"{CONSUME_QUEUE}/{_CURRENT}") and not queue_names(directory):
+        yield (
+            f"{CONSUME_QUEUE} is a RocksDB database (storeType), which is not read here: queues are as the log has them, "
+            "and one of which the log has no message any more begins at offset 0"
+        )
     for name, content in BESIDE.items():
         if _has_something(directory.read(f"{CONFIG}/{name}")):
             yield f"{CONFIG}/{name} is left out: it has {content}"
+    if directory.exists(f"{CONFIG}/{ROCKSDB_OF_ALL}/{_CURRENT}"):
+        beside = [file for file in ROCKSDB.values() if directory.exists(f"{CONFIG}/{file}")]
+        instead = (
+            f"{', '.join(beside)} beside it are read, which may be older" if beside else "it is left out"
+        )
+        yield (
+            f"{CONFIG}/{ROCKSDB_OF_ALL} is a RocksDB database with topics, groups and their offsets "
+            f"(configManagerVersion=v2), which is not read here: {instead}. Put them there as "
+            f"{', '.join(ROCKSDB.values())}, then import again into an empty store"
+        )
     for name, file in ROCKSDB.items():
         if directory.exists(f"{CONFIG}/{name}/{_CURRENT}"):
             is_beside = directory.exists(f"{CONFIG}/{file}")

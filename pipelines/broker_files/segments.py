@@ -12,6 +12,7 @@ from pipelines.rocketmq.record import ENTRY_HEADER_BYTES
 from pipelines.rocketmq.settings import LONG_MAX, SETTINGS
 
 COMMITLOG = "commitlog"
+LOG_PATHS, READ_ONLY_PATHS = "storePathCommitLog", "readOnlyCommitLogStorePaths"
 _NAME = re.compile(r"[0-9]{20}")
 
 
@@ -47,7 +48,7 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
     group = group_directory(directory, conf)
     of_entries = [] if group is None else _entry_directories(directory, conf, group)
     # A broker that has always had DLedger has no other files.
-    others = [COMMITLOG, *_named_directories(conf, "storePathCommitLog")]
+    others = [COMMITLOG, *_named_directories(conf, LOG_PATHS)]
     has_others = not of_entries or any(directory.exists(path) for path in others)
     paths = log_directories(directory, conf) if has_others else []
     files = sorted(
@@ -98,29 +99,47 @@ def read_segments(directory: BrokerDirectory, conf: Mapping[str, str]) -> tuple[
 def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list[str]:
     """Where the log's files are: `commitlog`, or what storePathCommitLog names, several directories with , or : between.
 
-    A path below the broker's storePathRootDir is one below this directory, which may be a copy; another is used as it is.
-    Where none of them is there and `commitlog` is, the log was copied to it. Raises BadInput where one is missing.
+    Where it names several, those of readOnlyCommitLogStorePaths too: a broker whose storePathCommitLog is one directory does
+    not look there. A path below the broker's storePathRootDir is one below this directory, which may be a copy; another is
+    used as it is. Where none of them is there and `commitlog` is, the log was copied to it. Raises BadInput where one is
+    missing.
     """
-    return _directories(directory, conf, "storePathCommitLog", COMMITLOG)
+    is_split = len(_named_directories(conf, LOG_PATHS)) > 1
+    return _directories(
+        directory, conf, (LOG_PATHS, READ_ONLY_PATHS) if is_split else (LOG_PATHS,), COMMITLOG
+    )
+
+
+def read_only_left_out(directory: BrokerDirectory, conf: Mapping[str, str]) -> list[str]:
+    """The directories of readOnlyCommitLogStorePaths that have files, and that a broker does not look into."""
+    is_read = group_directory(directory, conf) is not None or len(_named_directories(conf, LOG_PATHS)) > 1
+    found = [] if is_read else _named_directories(conf, READ_ONLY_PATHS)
+    return [path for path in found if directory.entries(path)]
 
 
 def _entry_directories(directory: BrokerDirectory, conf: Mapping[str, str], group: str) -> list[str]:
-    """Where the files of a DLedger broker's log are: `dledger-ID/data`, or what storePathDLedgerCommitLog names."""
-    found = _directories(directory, conf, "storePathDLedgerCommitLog", f"{group}/data")
+    """Where the files of a DLedger broker's log are: `dledger-ID/data`, or what storePathDLedgerCommitLog names.
+
+    Those of readOnlyCommitLogStorePaths too.
+    """
+    found = _directories(directory, conf, ("storePathDLedgerCommitLog", READ_ONLY_PATHS), f"{group}/data")
     return [path for path in found if directory.exists(path)]
 
 
 def _directories(
-    directory: BrokerDirectory, conf: Mapping[str, str], setting: str, default: str
+    directory: BrokerDirectory, conf: Mapping[str, str], settings: Sequence[str], default: str
 ) -> list[str]:
-    found = _named_directories(conf, setting)
-    if not found:
-        return [default]
-    missing = [path for path in found if not directory.exists(path)]
+    """The directories that settings name; the default one for the first of them where that names none."""
+    named = {setting: _named_directories(conf, setting) for setting in settings}
+    named[settings[0]] = named[settings[0]] or [default]
+    setting_of = {path: setting for setting, paths in reversed(named.items()) for path in paths}
+    found = [path for paths in named.values() for path in paths]
+    missing = [path for path in dict.fromkeys(found) if path != default and not directory.exists(path)]
     if not missing:
-        return found
-    if len(missing) == len(found) and directory.exists(default):
+        return list(dict.fromkeys(found))
+    if len(missing) == len(setting_of) and directory.exists(default):
         return [default]
+    setting = setting_of[missing[0]]
     raise BadInput(
         f"{setting} is {conf[setting].strip()}, and {missing[0]} is not there; expected the directories of its log: "
         f"copy them to where the setting says, or all their files to {directory.uri}/{default}"

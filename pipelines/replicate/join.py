@@ -114,16 +114,27 @@ def _where_both_were_promoted(at: Snapshot, point: int, master: Master, differen
     Raises BadInput with the difference where no epoch that both have begins at such an offset, and where the master has not
     been given a later epoch since.
     """
-    own, masters = read_epochs(at), read_epochs(master.at)
-    shared = sorted(
-        (each for each in own if each in masters and LOG_BEGINS < each.start_offset < point), reverse=True
-    )
-    both = next((each for each in shared if _difference(at, each.start_offset, master) is None), None)
+    both = _shared_epoch(at, point, master)
     if both is None:
         raise BadInput(difference)
-    if max(masters).epoch == max(own).epoch:
+    if not _is_later(at, master):
         raise BadInput(_both_promoted(at, both, master, both))
     return both.start_offset
+
+
+def _shared_epoch(at: Snapshot, point: int, master: Master) -> Epoch | None:
+    """The last epoch that two logs have and before which they are one; not the first of all."""
+    masters = read_epochs(master.at)
+    shared = [each for each in read_epochs(at) if each in masters and LOG_BEGINS < each.start_offset < point]
+    is_one = (
+        each for each in sorted(shared, reverse=True) if _difference(at, each.start_offset, master) is None
+    )
+    return next(is_one, None)
+
+
+def _is_later(at: Snapshot, master: Master) -> bool:
+    """Whether the master was promoted since the store was, or followed it."""
+    return max(read_epochs(master.at)).epoch > max(read_epochs(at)).epoch
 
 
 def _expect_not_expired(end: int, master: Master) -> None:
@@ -150,14 +161,15 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"{max(epochs).epoch}: the store was promoted after that master. Have the master follow it instead: "
             f"`commitlake replicate --store {master.uri} --master {at.store.uri}`"
         )
-    is_promoted = max(masters).epoch > max(epochs).epoch
-    if is_promoted:
+    if _is_later(at, master):
         return point
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
     if point < own_end and not cuts:
         if max(epochs) != max(masters):
             raise BadInput(_both_promoted(at, max(epochs), master, max(masters)))
+        if _difference(at, point, master) and (both := _shared_epoch(at, point, master)):
+            raise BadInput(_both_promoted(at, both, master, both))
         raise BadInput(
             f"the slave's log ends at byte {own_end}, the master's at {master.end}, and no promotion or cut says why: the "
             f"master at {master.uri} is another one, or was put back as it was earlier. Nothing was changed; to go on with "

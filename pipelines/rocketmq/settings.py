@@ -268,7 +268,7 @@ SETTINGS: Mapping[str, Setting] = {
 # What decides how a broker recovers its log: an import reads the log as that broker would, and nothing else reads these.
 OF_AN_IMPORT = (
     "checkCRCOnRecover", "dLegerSelfId", "enableDLegerCommitLog", "forceVerifyPropCRC", "messageIndexEnable",
-    "messageIndexSafe", "storePathCommitLog", "storePathDLedgerCommitLog", "storePathRootDir",
+    "messageIndexSafe", "readOnlyCommitLogStorePaths", "storePathCommitLog", "storePathDLedgerCommitLog", "storePathRootDir",
 )  # fmt: skip
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 

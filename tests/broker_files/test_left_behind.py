@@ -18,7 +18,7 @@ def test_files_of_a_broker_that_are_not_taken_along_are_said(tmp_path: Path) -> 
         (config / name / "CURRENT").write_text("MANIFEST-000004\n")
     (config / "messageRequestMode.json").write_text('{"messageRequestModeMap":{"T":{"g":{"mode":"POP"}}}}')
     (config / "consumerOrderInfo.json").write_text('{"table":{},"dataVersion":{"counter":3}}')
-    said = list(left_behind(BrokerDirectory(str(tmp_path))))
+    said = list(left_behind(BrokerDirectory(str(tmp_path)), {}))
     assert [line.split()[0] for line in said] == [
         "config/messageRequestMode.json", "config/topics", "config/consumerOffsets"
     ]  # fmt: skip
@@ -27,5 +27,22 @@ def test_files_of_a_broker_that_are_not_taken_along_are_said(tmp_path: Path) -> 
 
 
 @pytest.mark.quick
+def test_databases_instead_of_files_are_said(tmp_path: Path) -> None:
+    (tmp_path / "config" / "rdb").mkdir(parents=True)
+    (tmp_path / "consumequeue").mkdir()
+    (tmp_path / "config" / "topics.json").write_text("{}")
+    for path in ("config/rdb", "consumequeue"):
+        (tmp_path / path / "CURRENT").write_text("MANIFEST-000004\n")
+    queues, config = left_behind(BrokerDirectory(str(tmp_path)), {})
+    assert "consumequeue is a RocksDB database" in queues
+    assert "config/rdb is a RocksDB database" in config
+    assert "topics.json beside it are read" in config
+    (tmp_path / "consumequeue" / "T" / "0").mkdir(
+        parents=True
+    )  # with rocksdbCQDoubleWriteEnable both are there
+    assert len(list(left_behind(BrokerDirectory(str(tmp_path)), {}))) == 1
+
+
+@pytest.mark.quick
 def test_a_directory_with_nothing_beside_has_nothing_to_say(tmp_path: Path) -> None:
-    assert list(left_behind(BrokerDirectory(str(tmp_path)))) == []
+    assert list(left_behind(BrokerDirectory(str(tmp_path)), {})) == []

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.chain import RecordChain
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.left_behind import left_behind
 from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
 from tests.model.records import Record, encode_segments, place, write_queue
@@ -322,6 +323,31 @@ def test_a_log_in_several_directories_is_one_log(spark: SparkSession, broker: Br
     conf["storePathCommitLog"] = f"/broker/store/log,{tmp_path}/gone"
     with pytest.raises(BadInput, match="/gone is not there"):
         read_segments(BrokerDirectory(str(broker.root)), conf)
+
+
+def test_a_log_of_several_directories_goes_on_in_those_that_are_only_read(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+):
+    whole = broker.with_queue().log(spark)
+    other, read_only = tmp_path / "other", tmp_path / "read_only"
+    (broker.root / "commitlog").rename(broker.root / "log")
+    for directory, start in ((read_only, 0), (other, SEGMENT_BYTES)):
+        directory.mkdir()
+        (broker.root / "log" / f"{start:020d}").rename(directory / f"{start:020d}")
+    directory = BrokerDirectory(str(broker.root))
+    conf = {"storePathRootDir": "/broker/store", "readOnlyCommitLogStorePaths": str(read_only)}
+    several = {**conf, "storePathCommitLog": f"/broker/store/log,{other}"}
+    log = BrokerLog.read(spark, directory, several)
+    assert log.end == whole.end
+    assert records_of(log) == [record.physical_offset for record in broker.records]
+    assert list(left_behind(directory, several)) == []
+    with pytest.raises(BadInput, match=r"^readOnlyCommitLogStorePaths is .*/gone is not there"):
+        read_segments(directory, {**several, "readOnlyCommitLogStorePaths": f"{tmp_path}/gone"})
+
+    # As at the broker itself, which takes the log's only directory then.
+    one = {**conf, "storePathCommitLog": "/broker/store/log"}
+    assert read_segments(directory, one)[0][0].start_offset == 2 * SEGMENT_BYTES
+    assert f"{read_only} is left out" in next(left_behind(directory, one))
 
 
 def test_a_log_that_was_copied_into_the_directory_is_read_there(spark: SparkSession, broker: Broker):
