@@ -74,7 +74,7 @@ _INFERRED = f"""least(
         IF({_OF_THE_FIRST} < physical_offset, {_OF_THE_FIRST}, NULL))"""
 
 
-def _lineage(origin: str, is_inferred: str, condition: str) -> str:
+def _lineage(origin: str, condition: str) -> str:
     return f"""
 SELECT
     {origin} AS origin_offset,
@@ -89,8 +89,7 @@ SELECT
     {timestamp_sql("due_ms")} AS due_time,
     reconsume_times,
     message_id,
-    unique_key,
-    {is_inferred} AS inferred
+    unique_key
 FROM {{messages}} AS copies
 WHERE {condition}
 """.strip()
@@ -98,15 +97,26 @@ WHERE {condition}
 
 # Imported rows are apart: only they pay for the search, and statistics of files show where there are none.
 _IS_IMPORTED = "append_id LIKE 'import:%'"
+_IS_ORIGINAL = f"NOT {_IS_IMPORTED} AND origin_offset IS NULL"
+_IS_MADE_HERE = f"NOT {_IS_IMPORTED} AND origin_offset IS NOT NULL"
 
 MESSAGE_LINEAGE = View(
     "message_lineage",
-    "Every row with the first row of its chain: all copies of a message share an origin_offset. That of an imported row is "
-    "inferred from what a broker's copies have in common.",
+    "Every row with the first row of its chain: all copies of a message share an origin_offset. That of an imported row, "
+    "and of its copies here, is inferred from what a broker's copies have in common.",
     f"""
-{_lineage("coalesce(origin_offset, physical_offset)", "false", f"NOT {_IS_IMPORTED}")}
+WITH imported AS ({_lineage(_INFERRED, _IS_IMPORTED)}),
+first_of_imported AS (
+    SELECT physical_offset AS copy_offset, origin_offset AS first_offset
+    FROM imported
+    WHERE origin_offset < physical_offset
+)
+SELECT *, false AS inferred FROM ({_lineage("physical_offset", _IS_ORIGINAL)}) AS originals
 UNION ALL
-SELECT origin_offset, * EXCEPT (origin_offset, inferred), origin_offset <> physical_offset AS inferred
-FROM ({_lineage(_INFERRED, "true", _IS_IMPORTED)}) AS imported
+SELECT coalesce(first_offset, origin_offset), made_here.* EXCEPT (origin_offset), first_offset IS NOT NULL
+FROM ({_lineage("origin_offset", _IS_MADE_HERE)}) AS made_here
+LEFT JOIN first_of_imported ON origin_offset = copy_offset
+UNION ALL
+SELECT *, origin_offset < physical_offset FROM imported
 """,
 )

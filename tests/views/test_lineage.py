@@ -32,7 +32,16 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         # Its last half is too large for a long.
         {"properties": raw(ORIGIN_MESSAGE_ID="F" * 32, UNIQ_KEY="k4"), **imported},
     )  # fmt: skip
-    (own,) = store.append({"properties": raw(UNIQ_KEY="k2")})
+    own, of_half, of_own = store.append(
+        {"properties": raw(UNIQ_KEY="k2")},
+        # Made here of an imported copy: it has that one's origin.
+        {
+            "topic": "%DLQ%g",
+            "source_offset": committed.physical_offset,
+            "origin_offset": committed.physical_offset,
+        },
+        {"topic": "%DLQ%g", "source_offset": plain.physical_offset, "origin_offset": plain.physical_offset},
+    )
 
     def is_copy_of(first: object) -> tuple[object, bool]:
         return first, True
@@ -46,6 +55,8 @@ def test_a_brokers_copies_share_the_origin_that_their_properties_name(life: Call
         delivered.physical_offset: is_copy_of(parked.physical_offset),
         again.physical_offset: is_copy_of(plain.physical_offset),
         dead.physical_offset: is_copy_of(parked.physical_offset),
+        of_half.physical_offset: is_copy_of(half.physical_offset),
+        of_own.physical_offset: (plain.physical_offset, False),
     }
 
 
