@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
@@ -23,6 +23,8 @@ from pipelines.store.commit import commit
 from pipelines.store.create import make_tables
 from pipelines.store.cut_out import LostFiles, cut_out
 from pipelines.store.damaged import REBUILT, SET_ASIDE, DamagedTable, damaged_tables
+from pipelines.store.epochs import LOG_BEGINS
+from pipelines.store.floors import IMPORT_PREFIX
 from pipelines.store.holes import holes_of_log
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
@@ -217,14 +219,23 @@ def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
 def _expect_no_expiry_since(at: Snapshot, bounds: DataFrame) -> None:
     """Raises StoreError where messages have expired that came after the bounds: their offsets would be given again."""
     ends = bounds.where((F.col("topic") == LOG_TOPIC) & (F.col("queue_id") == LOG_BOUNDS_QUEUE)).first()
-    if ends is None and has_imports(at):  # a broker's log may begin anywhere
-        return
-    first = at.read(COMMITLOG).agg(F.min("physical_offset")).collect()[0][0]
-    if first is not None and first > (0 if ends is None else ends.next_offset):
+    row = F.struct("physical_offset", "append_seq", "append_id")
+    first = at.read(COMMITLOG).agg(F.min_by(row, "physical_offset").alias("row")).collect()[0].row
+    # A broker's log may begin anywhere: where it did shows in the name of the first append.
+    if first is not None and ends is None and has_imports(at):
+        begins = first.physical_offset if _begins_an_import(first) else LOG_BEGINS
+    else:
+        begins = LOG_BEGINS if ends is None else ends.next_offset
+    if first is not None and first.physical_offset > begins:
         raise StoreError(
             "queue_bounds cannot be put back: messages that came after its newest version that is whole have expired, and "
             "nothing else says where their queues ended. Put the table back from a backup"
         )
+
+
+def _begins_an_import(row: Row) -> bool:
+    """Whether a row of the log is the first one that was imported."""
+    return bool(row.append_seq == 0 and row.append_id.startswith(f"{IMPORT_PREFIX}{row.physical_offset}-"))
 
 
 def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:

@@ -13,6 +13,7 @@ from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, import_next, plan_broker_state
+from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.create import make_store
 from pipelines.store.head import read_head
@@ -122,6 +123,35 @@ def test_an_import_goes_on_after_segments_have_expired_here(
     again = commitlake("import_store", *at, *source)
     assert (again.exit_status, again.result["messages"]) == (0, 9), again.stderr
     assert bodies(store) == [*left, *range(10, 19)]
+
+
+@pytest.mark.slow
+def test_lost_bounds_of_an_import_are_written_again_unless_messages_have_expired(
+    commitlake: Commitlake, store: Store, broker: Path
+) -> None:
+    """The log alone cannot say where the queues of expired messages ended."""
+    (broker / "commitlog" / f"{0:020d}").unlink()  # as after an expiry at the broker
+    at = ("--store", store.uri)
+    assert commitlake("import_store", *at, "--from", broker).exit_status == 0
+
+    def lose_bounds() -> None:
+        for file in Path(store.uri, "queue_bounds").glob("*.parquet"):
+            file.unlink()
+        forget_logs(store.spark)
+
+    before = read_head(store.snapshot())
+    lose_bounds()
+    repaired = commitlake("validate", *at, "--repair")
+    assert repaired.exit_status == 0, repaired.stderr
+    after = read_head(store.snapshot())
+    assert (after.min_offset, after.next_queue_offsets) == (SEGMENT_BYTES, before.next_queue_offsets)
+
+    assert commitlake("dispatch", *at).exit_status == 0
+    assert commitlake("maintain", *at, "--retention-hours", 0, "--force").result["segments_expired"] > 0
+    lose_bounds()
+    refused = commitlake("validate", *at, "--repair")
+    assert refused.exit_status == 1
+    assert "messages that came after its newest version that is whole have expired" in refused.stderr
 
 
 def test_a_store_that_was_written_to_is_not_gone_on_with(commitlake: Commitlake, store: Store, broker: Path):
