@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import unquote, urlsplit
 
 from pyarrow import fs
 from pyspark.sql import SparkSession
@@ -46,9 +47,15 @@ class ExportDirectory:
 
     @property
     def for_spark(self) -> str:
-        """The place as Spark takes it: it does not decode a URI's %20, and a path without a scheme may be HDFS's."""
-        files, path = resolved(self.uri)
-        return f"file://{path}" if isinstance(files, fs.LocalFileSystem) else self.uri
+        """The place as Spark takes it: it does not decode a URI's %20, and a path without a scheme may be HDFS's.
+
+        >>> ExportDirectory("hdfs://name:8020/a%20b").for_spark, ExportDirectory("/a%20b").for_spark
+        ('hdfs://name:8020/a b', 'file:///a%20b')
+        """
+        parsed = urlsplit(self.uri)
+        if len(parsed.scheme) <= 1 or parsed.scheme == "file":
+            return f"file://{resolved(self.uri)[1]}"
+        return f"{parsed.scheme}://{parsed.netloc}{unquote(parsed.path)}"
 
     def write(self, path: str, parts: Iterable[bytes | memoryview], size_bytes: int | None = None) -> int:
         """Write a file in the place of one that may be there; bytes written.
