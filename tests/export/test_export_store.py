@@ -269,6 +269,7 @@ def test_rows_are_not_written_over_a_table(
         assert (Path(to) / "_delta_log").exists()
 
 
+@pytest.mark.slow
 def test_rows_go_where_the_uri_says_and_one_run_writes_them(
     commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
 ) -> None:

@@ -131,6 +131,7 @@ def test_who_is_promoted_second_follows_who_was_first(life: Callable[..., Life],
     assert replicate(second.store.uri, first.store.uri).result["truncated_from"] is None
 
 
+@pytest.mark.slow
 def test_a_master_that_was_never_fenced_is_cut_when_it_comes_back(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
@@ -200,7 +201,8 @@ def test_an_old_master_has_its_role_again_where_the_new_one_is_lost_at_once(
     assert old.store.replicas.where("replica_id = '0'").count() == 0
 
 
-@pytest.mark.parametrize("is_at_same_byte", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("is_at_same_byte", [False, True])
 def test_of_two_slaves_that_were_promoted_one_goes_on_with_a_later_epoch(
     life: Callable[..., Life], tmp_path: Path, is_at_same_byte: bool
 ) -> None:
