@@ -5,15 +5,19 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipelines.broker_files.broker_config import BrokerConfig, QueueOfGroup, floor_queue
 from pipelines.broker_files.broker_log import BrokerLog
+from pipelines.broker_files.columns import SCHEMA_WITH_DUE_TIMES, LogColumns
 from pipelines.broker_files.data_source import RocketmqStore, import_options
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.broker_files.due import Waits
-from pipelines.broker_files.rows import Piece
+from pipelines.broker_files.due import DueTimes, Waits
+from pipelines.broker_files.rows import Piece, piece_rows
+from pipelines.broker_files.survey import are_short
 from pipelines.errors import BadInput
 from pipelines.log.append import append_columns, head_after
 from pipelines.log.one_row import last_row
@@ -137,18 +141,29 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
 def read_rows(
     spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits
 ) -> DataFrame:
-    """One row per record, with the columns of `commitlog` that the record decides; a task for each split.
+    """One row per record, with the columns of `commitlog` that the record decides; a task for each split of a long log.
 
     Needs the data source `rocketmq_store` in the session. Columns that are the same for a whole append are null.
     """
-    source = spark.read.format(RocketmqStore.name()).options(**import_options(pieces, waits))
-    records = source.load(directory.uri)
+    records = _records(spark, directory, pieces, waits)
     absent = {
         field.name: F.lit(None).cast(field.dataType)
         for field in COMMITLOG.columns
         if field.name not in records.columns
     }
     return records.withColumns(absent).select(*COMMITLOG.names)
+
+
+def _records(
+    spark: SparkSession, directory: BrokerDirectory, pieces: Sequence[Piece], waits: Waits
+) -> DataFrame:
+    if not are_short(pieces):
+        source = spark.read.format(RocketmqStore.name()).options(**import_options(pieces, waits))
+        return source.load(directory.uri)
+    columns = LogColumns(DueTimes(directory, waits))
+    batches = [batch for piece in pieces for batch in piece_rows(directory, piece, columns)]
+    table: Any = pa.Table.from_batches(batches, SCHEMA_WITH_DUE_TIMES)
+    return spark.createDataFrame(table, from_arrow_schema(SCHEMA_WITH_DUE_TIMES))
 
 
 def _plan_end(at: Snapshot, head: LogHead, log: BrokerLog) -> Plan:

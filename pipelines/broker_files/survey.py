@@ -1,4 +1,4 @@
-"""Surveys of segments, on the executors: how far the chain of records goes, and where it may be cut into splits."""
+"""Surveys of segments: how far the chain of records goes, and where it may be cut into splits."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,10 +12,14 @@ from pipelines.broker_files.chain import Checks, RecordChain, Skipped, is_zero_f
 from pipelines.broker_files.columns import text
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.records import Fields, ends_in_zero, properties, topics
+from pipelines.broker_files.rows import Piece
 from pipelines.broker_files.segments import Segment
 from pipelines.rocketmq.flags import INNER_BATCH
 from pipelines.rocketmq.queue_slots import records_with_queue_slot, slots_of_batches
 from pipelines.rocketmq.times import LAST_MS
+
+# As much of a log is read on the driver: Python workers of executors take two seconds to start.
+BYTES_ON_THE_DRIVER = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -71,12 +75,17 @@ class SurveyTask:
     border_bytes: int
 
 
+def are_short(parts: Iterable[SurveyTask | Piece]) -> bool:
+    """Whether parts of a log are read on the driver."""
+    return sum(part.to_offset - part.from_offset for part in parts) <= BYTES_ON_THE_DRIVER
+
+
 def survey_segments(
     spark: SparkSession, directory: BrokerDirectory, tasks: Sequence[SurveyTask]
 ) -> list[Survey]:
     """Surveys of segments, made in parallel, a task each; they come to the driver as a few numbers a segment."""
-    if not tasks:
-        return []
+    if are_short(tasks):
+        return [survey(directory, task) for task in tasks]
 
     def survey_tasks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
