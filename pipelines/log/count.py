@@ -104,15 +104,22 @@ class CountRules:
     max_unit_bytes: int = LONG_MAX
 
 
-def counted_splits(slim: DataFrame, rules: CountRules) -> list[CountedSplit]:
+def counted_splits(slim: DataFrame, rules: CountRules, is_short: bool = False) -> list[CountedSplit]:
     """The counts of `slim`, a small row per split (with sizes, 4 bytes a message more).
+
+    is_short  whether the driver counts: Python workers of executors take more than a second to start
 
     slim   `file_hash` long, `block_start` long, `topic` string, `size_bytes` int, and where the input has them:
            `queue_id` int, `shard` int (hash of the sharding key), `batch` string, `wire_bytes` int, `arrival` long,
            `reason` string (why the row cannot be put)
     """
-    counted = slim.mapInArrow(split_counter(rules), "counted binary").collect()
-    return [pickle.loads(row.counted) for row in counted]  # pickled by the function below
+    count = split_counter(rules)
+    if is_short:
+        batches = (batch for batch in slim.toArrow().to_batches() if batch.num_rows)
+        pickled = [one for counted in count(batches) for one in counted.column(0).to_pylist()]
+    else:
+        pickled = [row.counted for row in slim.mapInArrow(count, "counted binary").collect()]
+    return [pickle.loads(one) for one in pickled]  # pickled by the function below
 
 
 def split_counter(rules: CountRules) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
