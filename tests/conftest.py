@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import SparkSession
 
 from jobs.launch.session import SETTINGS_FILE, read_settings
+from pipelines.broker_files import survey
+from pipelines.produce import counted_input
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -201,6 +204,19 @@ def golden_a(golden: Callable[[str], Store]) -> Store:
     return golden("a")
 
 
+@pytest.fixture(params=["on the driver", pytest.param("on executors", marks=pytest.mark.slow)])
+def short_or_long(request: pytest.FixtureRequest) -> Iterator[None]:
+    """However short an input or a broker's log is, it is read as where it is short, or as where it is long."""
+    if request.param == "on the driver":
+        yield
+        return
+    with (
+        patch.object(survey, "BYTES_ON_THE_DRIVER", 0),
+        patch.object(counted_input, "BYTES_ON_THE_DRIVER", 0),
+    ):
+        yield
+
+
 @pytest.fixture(scope="session")
 def imported_broker(
     spark: SparkSession, golden_broker: Callable[[str], Path], made_once: MadeOnce
@@ -212,7 +228,9 @@ def imported_broker(
         conf = directory / "broker.conf"
         conf.write_text(GOLDEN_CONF)
         arguments = ["--store", str(directory / "store"), "--from", str(golden_broker(name))]
-        with as_users_run(spark):
+        # A short log is read on the driver, a long one on executors: one of the two stores each.
+        limit = {"a": survey.BYTES_ON_THE_DRIVER, "b": 0}[name]
+        with as_users_run(spark), patch.object(survey, "BYTES_ON_THE_DRIVER", limit):
             run = run_job(["import_store", *arguments, "--broker-conf", str(conf)])
         assert run.exit_status == 0, run.stderr
         run.save(directory / "run.json")

@@ -24,6 +24,7 @@ SAID = (
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("short_or_long")
 def test_head_import_and_model_count_alike_whatever_a_record_says(
     commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
 ):

@@ -93,6 +93,7 @@ def make_topics(commitlake: Callable[..., JobRun], store: Store) -> None:
             assert made.exit_status == 0, made.stderr
 
 
+@pytest.mark.usefixtures("short_or_long")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "segment_bytes"),
@@ -128,6 +129,7 @@ def test_random_batches_lie_where_the_model_puts_them(
     assert facts(store) == expected_facts(log)
 
 
+@pytest.mark.usefixtures("short_or_long")
 def test_files_are_put_in_the_order_of_their_names_whatever_their_size(
     commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
 ) -> None:
