@@ -1,6 +1,7 @@
 """Check every promise of the tables, as Great Expectations suites, and fix what can be derived."""
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -34,7 +35,7 @@ from pipelines.quality.damage import (
     losses_found,
     repair_files,
 )
-from pipelines.quality.expectations import Finding, Validator
+from pipelines.quality.expectations import Finding, Validator, load
 from pipelines.quality.promise import Check, at_least
 from pipelines.quality.repair import repair_broken
 from pipelines.quality.scope import Scope, scopes_of
@@ -161,7 +162,9 @@ def validate(
         raise BadInput("--topic, --failed-to and --group go with --expectations MODULE:NAME")
     else:
         names = chosen_suites(suite or ())
-        damaged, was_repaired = _damaged(run, repair, cut_damaged and not dry_run)
+        with ThreadPoolExecutor(1) as beside:
+            beside.submit(load)  # while Java starts
+            damaged, was_repaired = _damaged(run, repair, cut_damaged and not dry_run)
         if damaged:
             findings = findings_of(damaged)
             if dry_run:
