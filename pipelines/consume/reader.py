@@ -49,6 +49,7 @@ from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
+from pipelines.reports.copies import expect_follows
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import read_queues
@@ -180,6 +181,8 @@ class Reader:
         if self.source.uri != at.store.uri:
             source = self.source.snapshot()
             ends = self._ends_at(source, positions, bounds)
+            # Read after the queues: a copy that is promoted while the run lasts gets messages of its own after that.
+            expect_follows(self.source.snapshot(), at.store.uri)
         in_flight = read_in_flight(at, self.options.group) if self.options.orderly else {}
         for queue, (_, _, due_ms) in in_flight.items():
             # A due time further ahead was written by a wrong clock, and no queue waits for it.

@@ -83,12 +83,6 @@ def plan_first_ack(at: Snapshot, replica_id: str, uri: str, now_ms: int, has_log
     return Plan(write_if_changed(at, REPLICAS, known, {**others, replica_id: new}))
 
 
-def has_followed(at: Snapshot, master_uri: str) -> bool:
-    """Whether a slave has ended a run with its master since it took the role."""
-    known = read_replicas(at).get(MASTERS_ID)
-    return known is not None and known.uri != NO_MASTER and is_same_directory(known.uri, master_uri)
-
-
 def before_the_role(at: Snapshot, now_ms: int) -> tuple[Write, ...]:
     """The write after which has_followed() is false, before a store takes the role of a slave; none where it is.
 

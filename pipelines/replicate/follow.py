@@ -8,7 +8,7 @@ from typing import Any
 
 from pipelines.errors import BadInput
 from pipelines.replicate import copy_log
-from pipelines.replicate.acks import has_followed, plan_ack, plan_first_ack, plan_set, replica_id_of
+from pipelines.replicate.acks import plan_ack, plan_first_ack, plan_set, replica_id_of
 from pipelines.replicate.copy_log import as_the_master_has_it, next_part, plan_copy, plan_start, start_of
 from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
@@ -20,6 +20,7 @@ from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
+from pipelines.store.replicas import has_followed
 from pipelines.store.role import is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store

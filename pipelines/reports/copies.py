@@ -14,8 +14,8 @@ from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.epochs import read_epochs
 from pipelines.store.head import head_as_found
 from pipelines.store.lock import is_same_directory
-from pipelines.store.replicas import MASTERS_ID, Replica, read_replicas, read_slaves
-from pipelines.store.role import is_slave, master_of, settings_now
+from pipelines.store.replicas import MASTERS_ID, Replica, has_followed, read_replicas, read_slaves
+from pipelines.store.role import follows, is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 
@@ -37,18 +37,29 @@ def open_copy(spark: SparkSession, uri: str) -> Store | None:
 
 
 def master_store(store: Store) -> Store | None:
-    """The master of a store, or the store itself if it is none's slave; None where the master cannot be reached."""
+    """The master of a store, or the store itself if it is none's slave; None where the master cannot be reached.
+
+    Raises BadInput where that one is a slave itself by now: its log may have what its new master never had.
+    """
     at = store.snapshot()
     if not is_slave(at):
         return store
     uri = master_of(at)
-    return None if uri is None else open_copy(store.spark, uri)
+    master = None if uri is None else open_copy(store.spark, uri)
+    if master is not None and is_slave(master.snapshot()):
+        newer = master_of(master.snapshot())
+        raise BadInput(
+            f"the store at {uri}, the master of {store.uri}, is a slave itself by now{f', of {newer}' if newer else ''}. Have "
+            f"this one follow the new master, `commitlake replicate --store {store.uri} --master {newer or 'URI'}`, then "
+            "run this again; or leave out --replica to read the store itself"
+        )
+    return master
 
 
 def named_copy(store: Store, replica_id: str) -> Store:
     """The copy with an id among the replicas of a store; 0 or `master` is the master.
 
-    Raises BadInput where there is none, and where it cannot be reached.
+    Raises BadInput where there is none, where it cannot be reached, and where it does not follow the master.
     """
     if replica_id in (MASTER, MASTERS_ID):
         if (master := master_store(store)) is None:
@@ -63,18 +74,29 @@ def named_copy(store: Store, replica_id: str) -> Store:
             f"--replica is {replica_id}; expected master, auto or one of {', '.join(sorted(slaves)) or 'no slave'}"
         )
     uri = slaves[replica_id].uri
-    if uri == store.uri:
-        return store
     if (copy := open_copy(store.spark, uri)) is None:
         raise BadInput(
             f"--replica is {replica_id}, and there is no store at {uri} any more; name another copy"
         )
-    if not _follows(copy, master_uri := _master_uri(store)):
-        raise BadInput(
-            f"--replica is {replica_id}, and the store at {uri} no longer follows {master_uri}: it was promoted, or "
-            "has another master now, so its log may be another. Read it as a --store of its own, or name another copy"
-        )
+    expect_follows(copy.snapshot(), _master_uri(store))
     return copy
+
+
+def expect_follows(at: Snapshot, master_uri: str) -> None:
+    """Raises BadInput for a copy whose log may have other messages than its master's at the same offsets."""
+    uri = at.store.uri
+    if is_same_directory(uri, master_uri):
+        return
+    if not follows(at, master_uri):
+        raise BadInput(
+            f"the store at {uri} no longer follows {master_uri}: it was promoted, or has another master now, so its log may "
+            "be another. Read it as a --store of its own, or name another copy"
+        )
+    if not has_followed(at, master_uri):
+        raise BadInput(
+            f"the store at {uri} has not ended a run with its master at {master_uri} yet, so its log may have what that "
+            f"never had. Run `commitlake replicate --store {uri}`, then this again, or name another copy"
+        )
 
 
 def copy_to_query(store: Store, replica: str | None, say: Callable[[str], None]) -> Store:
@@ -113,17 +135,17 @@ def _master_uri(store: Store) -> str:
     return master_of(store.snapshot()) or store.uri
 
 
-def _follows(copy: Store, master_uri: str) -> bool:
-    """Whether a copy is a slave of this master still: one that was promoted meanwhile has a log of its own."""
-    master = master_of(copy.snapshot())
-    return master is not None and is_same_directory(master, master_uri)
-
-
 def serves(copy: Store, master_uri: str) -> bool:
-    """Whether consumers of a set may read from a copy: a slave must allow it itself (5.6, 5)."""
+    """Whether consumers of a set may read from a copy: a slave must allow it itself (5.6, 5).
+
+    One that was promoted meanwhile, or has a new master and was not cut to it yet, has other messages at the same offsets.
+    """
     if is_same_directory(copy.uri, master_uri):
         return True
-    return _follows(copy, master_uri) and bool(settings_now(copy.snapshot())["slaveReadEnable"])
+    at = copy.snapshot()
+    return (
+        follows(at, master_uri) and has_followed(at, master_uri) and bool(settings_now(at)["slaveReadEnable"])
+    )
 
 
 @dataclass(frozen=True)

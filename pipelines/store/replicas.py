@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipelines.errors import StoreError
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
-from pipelines.store.role import is_slave, settings_now
+from pipelines.store.role import NO_MASTER, is_slave, settings_now
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
 from schemas import REPLICAS
@@ -41,6 +42,15 @@ def read_replicas(at: Snapshot) -> Mapping[str, Replica]:
 def read_slaves(at: Snapshot) -> Mapping[str, Replica]:
     """The slaves of a set, by id."""
     return {name: each for name, each in read_replicas(at).items() if name != MASTERS_ID}
+
+
+def has_followed(at: Snapshot, master_uri: str) -> bool:
+    """Whether a slave has ended a run with its master since it took the role.
+
+    Until then its log may still have what that master never had.
+    """
+    known = read_replicas(at).get(MASTERS_ID)
+    return known is not None and known.uri != NO_MASTER and is_same_directory(known.uri, master_uri)
 
 
 def is_in_sync(at: Snapshot, acked_offset: int, log_end: int) -> bool:

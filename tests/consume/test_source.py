@@ -1,12 +1,14 @@
 """Which copy of a store a group reads from: RocketMQ's suggestion of a slave, and what is named."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.consume import source
-from pipelines.consume.source import copies_for, position_of
+from pipelines.consume.source import Copies, copies_for, position_of
 from pipelines.errors import BadInput
 from pipelines.reports.copies import copy_to_query
 from tests.conftest import run_job
@@ -133,6 +135,56 @@ def test_a_slave_that_was_promoted_is_no_copy_any_more(pair: tuple[Life, Life]) 
     with pytest.raises(BadInput, match="no longer follows"):
         copies_for(master.store, "1", "g", None)
     assert copies_for(slave.store, "auto", "g", None).source.uri == slave.store.uri
+
+
+@pytest.mark.slow
+def test_an_old_master_is_no_copy_until_it_is_cut_to_the_new_one(
+    pair: tuple[Life, Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it alone had lies at the offsets of the new master's messages."""
+    old, new = pair
+    stale = slave_of(old, tmp_path / "stale", "--replica-id", "2")
+    old.put(B, {"topic": "T", "body": "old", "queue_id": 0})
+    new.job("promote", B, "--old-master", old.store.uri)
+    new.put(B, {"topic": "T", "body": "new", "queue_id": 0})
+
+    def refused(store: Life, replica: str, reason: str) -> None:
+        with pytest.raises(BadInput, match=reason):
+            copies_for(store.store, replica, "g", None)
+        with pytest.raises(BadInput, match=reason):
+            copy_to_query(store.store, replica, print)
+
+    for replica in ("master", "auto", "2"):
+        refused(stale, replica, f"is a slave itself by now, of {new.store.uri}")
+    with monkeypatch.context() as killed:
+        killed.setattr("jobs.replicate.follow", lambda *_: sys.exit(9))
+        replicate(old.store.uri, new.store.uri, "--replica-id", "1", exit_status=9)
+    for store in (old, new):
+        refused(store, "1", "has not ended a run with its master")
+        assert copies_for(store.store, "auto", "g", None).source.uri == new.store.uri
+    replicate(old.store.uri, new.store.uri)
+    replicate(stale.store.uri, new.store.uri)
+    for replica, copy in (("1", old), ("2", stale), ("master", new)):
+        assert copies_for(stale.store, replica, "g", None).source.uri == copy.store.uri
+        assert copy_to_query(stale.store, replica, print).uri == copy.store.uri
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_promoted_meanwhile_is_read_no_further(
+    pair: tuple[Life, Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, slave = pair
+    listeners = Listeners(tmp_path, monkeypatch)
+
+    def promoted_after(*arguments: Any) -> Copies:
+        copies = copies_for(*arguments)
+        slave.job("promote", B)
+        return copies
+
+    monkeypatch.setattr("jobs.consume.copies_for", promoted_after)
+    consume = ("--group", "g", "--topic", "T", "--listener", listeners.name("accept"), "--replica", "1")
+    assert "no longer follows" in master.job("consume", B, *consume, exit_status=2).stderr
+    assert listeners.handed() == []
 
 
 @pytest.mark.slow
