@@ -13,6 +13,7 @@ from pipelines.rocketmq.times import FARTHEST_MS
 from pipelines.spark_internals.catalyst import runtime_literal
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, Queue, bounds_write
 from pipelines.store.plan import Planned, Write
+from pipelines.store.replicas import acks_within_log
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -37,12 +38,15 @@ def head_after(
 def append_writes(at: Snapshot, rows: DataFrame, planned: Planned, after: LogHead) -> tuple[Write, ...]:
     """The write that appends `rows`, and one of queue_bounds where the next head would have to read too much without it.
 
+    Before them comes the write that takes back reports of slaves that do not count for these rows, where there are any.
+
     after  the head once they are written
     """
     append = at.append(COMMITLOG, rows, planned=planned)
     many_appends = after.append_seq - after.bounds_append_seq >= APPENDS_BETWEEN_BOUNDS
     many_rows = planned.rows is not None and planned.rows >= ROWS_BETWEEN_BOUNDS
-    return (append, bounds_write(at, after)) if many_appends or many_rows else (append,)
+    bounds = (bounds_write(at, after),) if many_appends or many_rows else ()
+    return (*acks_within_log(at), append, *bounds)
 
 
 def append_columns(append_seq: int, append_id: str) -> dict[str, Column]:

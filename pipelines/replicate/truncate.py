@@ -24,6 +24,7 @@ from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
+from pipelines.store.replicas import acks_up_to
 from pipelines.store.role import expect_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
@@ -72,6 +73,7 @@ def _make_cut(store: Store, offset: int) -> None:
     commit(store, partial(plan_void, tables=DERIVED))
     for group in _groups_beyond(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
+    commit(store, lambda at: Plan(acks_up_to(at, offset) if unfinished(at) == offset else ()))
     commit(store, lambda at: _plan_epochs(at, offset))
     take_out(store, lambda at: _plan_cut(at, offset))
     # Where another commit had taken the number, the bounds have let a dispatch through in between.

@@ -5,11 +5,12 @@ run: so it knows the others when the master is gone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelines.errors import StoreError
+from pipelines.store.head import head_as_found
 from pipelines.store.lock import is_same_directory
-from pipelines.store.plan import Plan
+from pipelines.store.plan import Plan, Write
 from pipelines.store.role import NO_MASTER, is_slave, settings_now
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -105,3 +106,27 @@ def plan_forget(at: Snapshot, replica_id: str) -> Plan:
     known = read_replicas(at)
     kept = {name: each for name, each in known.items() if name != replica_id}
     return Plan(write_if_changed(at, REPLICAS, known, kept))
+def acks_within_log(at: Snapshot) -> tuple[Write, ...]:
+    """The write that comes before an append and takes back what slaves have reported beyond the log's end; none without.
+
+    The log was put back as it was earlier, or was cut: what a slave has there is not what comes there now.
+    """
+    settings = settings_now(at)
+    if settings["inSyncReplicas"] <= 1 and not settings["allAckInSyncStateSet"]:  # nothing waits for a report
+        return ()
+    log_end = head_as_found(at).next_offset
+    if all(each.acked_offset <= log_end for each in read_replicas(at).values()):
+        return ()
+    # Read again: a slave may have reported what was appended since the log was pinned.
+    return acks_up_to(at, head_as_found(Snapshot(at.store)).next_offset)
+
+
+def acks_up_to(at: Snapshot, offset: int) -> tuple[Write, ...]:
+    """The write after which no copy has the log beyond an offset; none where that is so."""
+    known = read_replicas(at)
+    within = {
+        name: replace(each, acked_offset=min(each.acked_offset, offset)) for name, each in known.items()
+    }
+    return write_if_changed(at, REPLICAS, known, within)
+
+
