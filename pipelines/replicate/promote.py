@@ -7,7 +7,7 @@ it any more; the new epoch begins where its log ends; then it takes messages.
 Who promotes two slaves of one master at once finds that the old master follows the other already, where both name it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from pipelines.errors import BadInput
@@ -188,7 +188,9 @@ def _plan_no_replicas(at: Snapshot) -> Plan:
     """
     known = read_replicas(at)
     kept = {MASTERS_ID: replace(known[MASTERS_ID], uri=NO_MASTER)} if MASTERS_ID in known else {}
-    return Plan(write_if_changed(at, REPLICAS, known, kept), follows_master=NO_MASTER)
+    # Written in any case: a run of replicate that is still to write its master's replicas loses the race.
+    rows = [asdict(each) for each in kept.values()]
+    return Plan((whole_table_write(at, REPLICAS, rows),), follows_master=NO_MASTER)
 
 
 def _plan_no_master(at: Snapshot) -> Plan:

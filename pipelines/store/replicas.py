@@ -41,8 +41,11 @@ def read_replicas(at: Snapshot) -> Mapping[str, Replica]:
 
 
 def read_slaves(at: Snapshot) -> Mapping[str, Replica]:
-    """The slaves of a set, by id."""
-    return {name: each for name, each in read_replicas(at).items() if name != MASTERS_ID}
+    """The slaves of a set, by id; a master is none of its own, also where it was one when the rows were written."""
+    slaves = {name: each for name, each in read_replicas(at).items() if name != MASTERS_ID}
+    if is_slave(at):
+        return slaves
+    return {name: each for name, each in slaves.items() if not is_same_directory(each.uri, at.store.uri)}
 
 
 def has_followed(at: Snapshot, master_uri: str) -> bool:
