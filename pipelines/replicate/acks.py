@@ -53,7 +53,7 @@ def _expect_of_no_other(at: Snapshot, known: Mapping[str, Replica], replica_id: 
     )
 
 
-def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end: int, now_ms: int) -> Plan:
+def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, now_ms: int) -> Plan:
     """The plan by which a master records up to where a slave has its log; empty for the same as a moment ago.
 
     A slave that reports under another id than before has one row. Raises BadInput where the id is another slave's by now:
@@ -61,7 +61,8 @@ def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, log_end
     """
     known = read_replicas(at)
     _expect_of_no_other(at, known, replica_id, uri)
-    in_sync = is_in_sync(at, acked_offset, log_end)
+    # Its end now: the master may have taken messages since the slave began.
+    in_sync = is_in_sync(at, acked_offset, head_as_found(at).next_offset)
     now = Replica(replica_id, uri, SLAVE, acked_offset, in_sync, now_ms)
     others = {name: each for name, each in known.items() if not is_same_directory(each.uri, uri)}
     return Plan(_write_news(at, known, {**others, replica_id: now}))

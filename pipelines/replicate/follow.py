@@ -128,7 +128,6 @@ def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
         replica_id=joined.replica_id,
         uri=slave.uri,
         acked_offset=result["reached"],
-        log_end=master.end,
         now_ms=run.now_ms,
     )
     commit(master.store, ack)

@@ -58,8 +58,14 @@ def has_followed(at: Snapshot, master_uri: str) -> bool:
 
 
 def is_in_sync(at: Snapshot, acked_offset: int, log_end: int) -> bool:
-    """Whether a replica that has the log up to `acked_offset` counts as a copy of it (5.4, R7)."""
-    return bool(log_end - acked_offset <= settings_now(at)["haMaxGapNotInSync"])
+    """Whether a replica that has the log up to `acked_offset` counts as a copy of it (5.4, R7).
+
+    With allAckInSyncStateSet it has all that consumers may have seen: the confirm offset does not go back for it (5.5).
+    """
+    settings = settings_now(at)
+    if settings["allAckInSyncStateSet"] and acked_offset < confirm_offset(at, log_end):
+        return False
+    return bool(log_end - acked_offset <= settings["haMaxGapNotInSync"])
 
 
 def in_sync_copies(at: Snapshot) -> int:
@@ -94,21 +100,16 @@ def is_acknowledged(at: Snapshot, offset: int) -> bool:
 def confirm_offset(at: Snapshot, log_end: int) -> int:
     """Up to where consumers may read the log, bytes (5.5, R4): its end, unless allAckInSyncStateSet is on.
 
-    Then it is what all copies in sync have. A slave knows how far that was at its last run.
+    Then it is what all copies in sync have. A slave knows how far that was at its last run, and nothing before the first.
     """
     if is_slave(at):
         master = read_replicas(at).get(MASTERS_ID)
-        return log_end if master is None else min(log_end, master.acked_offset)
+        return 0 if master is None else min(log_end, master.acked_offset)
     if not settings_now(at)["allAckInSyncStateSet"]:
         return log_end
     return min([log_end, *(each.acked_offset for each in read_slaves(at).values() if each.in_sync)])
 
 
-def plan_forget(at: Snapshot, replica_id: str) -> Plan:
-    """The plan that takes a slave off the list, so that nothing waits for it; empty where it is not on it."""
-    known = read_replicas(at)
-    kept = {name: each for name, each in known.items() if name != replica_id}
-    return Plan(write_if_changed(at, REPLICAS, known, kept))
 def acks_within_log(at: Snapshot) -> tuple[Write, ...]:
     """The write that comes before an append and takes back what slaves have reported beyond the log's end; none without.
 
@@ -133,3 +134,8 @@ def acks_up_to(at: Snapshot, offset: int) -> tuple[Write, ...]:
     return write_if_changed(at, REPLICAS, known, within)
 
 
+def plan_forget(at: Snapshot, replica_id: str) -> Plan:
+    """The plan that takes a slave off the list, so that nothing waits for it; empty where it is not on it."""
+    known = read_replicas(at)
+    kept = {name: each for name, each in known.items() if name != replica_id}
+    return Plan(write_if_changed(at, REPLICAS, known, kept))

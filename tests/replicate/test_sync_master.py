@@ -1,5 +1,7 @@
 """A put that waits for slaves, and consumers that see only what all copies in sync have."""
 
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,11 +10,15 @@ import pytest
 
 from jobs.launch.run import Run
 from pipelines.produce import send_status
+from pipelines.replicate import follow as replication
 from pipelines.replicate.follow import Following, follow, join_master
+from pipelines.store import commit as committing
 from pipelines.store.head import read_head
 from pipelines.store.replicas import confirm_offset, is_acknowledged
 from pipelines.store.snapshot import Snapshot
-from tests.conftest import JobRun
+from pipelines.store.store import Store
+from schemas import REPLICAS
+from tests.conftest import JobRun, run_job
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.replicate.test_replicate import replicate, slave_of
@@ -31,6 +37,15 @@ def read_by(store: Life, group: str, listeners: Listeners) -> int:
 
 def end_of(store: Life) -> int:
     return read_head(store.store.snapshot()).next_offset
+
+
+def entries_of(store: Life) -> int:
+    store.job("dispatch", B)
+    return store.store.consume_queue.count()
+
+
+def acks_of(master: Life) -> dict[str, tuple[int, bool]]:
+    return {row.replica_id: (row.acked_offset, row.in_sync) for row in master.store.replicas.collect()}
 
 
 @pytest.mark.slow
@@ -127,3 +142,99 @@ def test_consumers_see_what_all_copies_in_sync_have(
     master.job("maintain", B, "--forget-replica", "1")
     assert read_by(master, "g", listeners) == 2
     master.job("validate", B, "--full")
+
+
+@pytest.mark.slow
+def test_a_slave_shows_nothing_before_its_first_run_has_ended(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know yet what its master's consumers may read."""
+    master = life(allAckInSyncStateSet="true")
+    put(master)
+    one = slave_of(master, tmp_path / "one", "--replica-id", "1")
+    put(master)  # slave one lacks it
+    uri = str(tmp_path / "two")
+    with monkeypatch.context() as killed:
+        killed.setattr(replication, "plan_ack", lambda *_, **__: sys.exit(9))
+        replicate(uri, master.store.uri, "--replica-id", "2", exit_status=9)
+    two = Life(master.commitlake, Store(master.store.spark, uri), tmp_path)
+    assert two.store.commitlog.count() == 2
+    assert (entries_of(two), entries_of(master)) == (0, 1)
+    for each in (one.store.uri, uri):
+        replicate(each, master.store.uri)
+    assert (entries_of(two), entries_of(master)) == (2, 2)
+
+
+@pytest.mark.slow
+def test_a_slave_is_in_sync_once_it_has_what_consumers_have_seen(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life(allAckInSyncStateSet="true")
+    put(master)
+    one = slave_of(master, tmp_path / "one", "--replica-id", "1")
+    plan_ack = replication.plan_ack
+
+    def after_a_put_that_slave_one_has(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(replication, "plan_ack", plan_ack)
+        put(master)
+        replicate(one.store.uri, master.store.uri)
+        assert entries_of(master) == 2
+        return plan_ack(*arguments, **named)
+
+    monkeypatch.setattr(replication, "plan_ack", after_a_put_that_slave_one_has)
+    two = slave_of(master, tmp_path / "two", "--replica-id", "2")
+    assert acks_of(master) == {"1": (end_of(master), True), "2": (end_of(two), False)}
+    assert confirm_offset(master.store.snapshot(), end_of(master)) == end_of(master) > end_of(two)
+    replicate(two.store.uri, master.store.uri)
+    assert acks_of(master)["2"] == (end_of(master), True)
+    # In sync it is waited for.
+    put(master)
+    replicate(one.store.uri, master.store.uri)
+    assert entries_of(master) == 2
+
+
+@pytest.mark.slow
+def test_what_a_slave_has_of_a_log_that_was_put_back_counts_for_no_other_message(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life(brokerRole="SYNC_MASTER", inSyncReplicas="2", allAckInSyncStateSet="true")
+    put(master)
+    end, earlier = end_of(master), tmp_path / "earlier"
+    for name in ("commitlog", "queue_bounds"):
+        shutil.copytree(Path(master.store.uri) / name, earlier / name)
+    put(master)
+    put(master)
+    slave_of(master, tmp_path / "slave")
+    for name in ("commitlog", "queue_bounds"):
+        shutil.rmtree(Path(master.store.uri) / name)
+        shutil.copytree(earlier / name, Path(master.store.uri) / name)
+    master.store = Store(master.store.spark, master.store.uri)
+    source = master.input({"topic": "T", "body": "other", "queue_id": 0})
+    late = master.job("put_messages", B, "--input", source)
+    assert late.result["send_status"] == "FLUSH_SLAVE_TIMEOUT"
+    assert acks_of(master) == {"1": (end, True)}
+    assert entries_of(master) == 1
+
+
+@pytest.mark.slow
+def test_a_promoted_slave_is_not_its_own_slave(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of replicate that is still to write the set of its master comes too late."""
+    master = life(allAckInSyncStateSet="true")
+    put(master)
+    uri, write = str(tmp_path / "slave"), committing._write
+
+    def after_a_promotion(store: Store, writes: Any, committed: Any) -> None:
+        if store.uri == uri and any(each.table is REPLICAS for each in writes):
+            monkeypatch.setattr(committing, "_write", write)
+            assert run_job(["promote", "--store", uri, "--now", str(B), "--quiet"]).exit_status == 0
+        write(store, writes, committed)
+
+    monkeypatch.setattr(committing, "_write", after_a_promotion)
+    late = replicate(uri, master.store.uri, exit_status=2)
+    assert "does not follow" in late.stderr
+    promoted = Life(master.commitlake, Store(master.store.spark, uri), tmp_path)
+    assert acks_of(promoted) == {}
+    put(promoted)
+    assert entries_of(promoted) == 2
