@@ -15,7 +15,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.consume.offsets import keyed_write
+from pipelines.consume.offsets import Queue, Waits, keyed_write, plan_in_flight, read_in_flight
 from pipelines.log.one_row import SAME, last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
@@ -29,7 +29,7 @@ from pipelines.store.role import expect_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS, IN_FLIGHT
 
 
 def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) -> int | None:
@@ -160,23 +160,36 @@ def _surely(write: Write) -> Write:
 
 
 def _groups_beyond(at: Snapshot) -> Sequence[str]:
-    """The groups with an offset after the end of its queue."""
+    """The groups with an offset after the end of its queue, or with an orderly message that is no longer there."""
     ends = head_as_found(at).next_queue_offsets
-    rows = at.read(CONSUMER_OFFSETS).collect()  # a row a group, queue and client
+    # A row a group, queue and client, and at most one a group and queue.
+    offsets, waiting = at.read(CONSUMER_OFFSETS).collect(), at.read(IN_FLIGHT).collect()
+    reached = [(row, row.next_offset) for row in offsets] + [(row, row.queue_offset + 1) for row in waiting]
     return sorted(
-        {row.group for row in rows if row.next_offset > ends.get((row.topic, row.queue_id), row.next_offset)}
+        {row.group for row, offset in reached if offset > ends.get((row.topic, row.queue_id), offset)}
     )
 
 
 def _plan_offsets(at: Snapshot, group: str) -> Plan:
-    """The plan that sets a group's offsets back to the ends of its queues: other messages will come there."""
+    """The plan that sets a group's offsets back to the ends of its queues: other messages will come there.
+
+    They have not been tried yet, so what their queues wait at is forgotten.
+    """
     ends = head_as_found(at).next_queue_offsets
     rows = []
     for row in at.rows(CONSUMER_OFFSETS, group=group):
         values = row.asDict()
         values["next_offset"] = min(row.next_offset, ends.get((row.topic, row.queue_id), row.next_offset))
         rows.append(tuple(values[name] for name in CONSUMER_OFFSETS.names))
-    return Plan((keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=False),))
+    gone: dict[Queue, Waits | None] = {
+        queue: None
+        for queue, (queue_offset, _, _) in read_in_flight(at, group).items()
+        if queue_offset >= ends.get(queue, queue_offset + 1)
+    }
+    writes = plan_in_flight(at, group, gone, reached=()).writes
+    if rows:
+        writes += (keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=False),)
+    return Plan(writes)
 
 
 def _plan_epochs(at: Snapshot, offset: int) -> Plan:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.consume.offsets import plan_in_flight
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, HeadMoved
 from pipelines.expiry.retention import HOUR_MS
@@ -83,6 +84,15 @@ def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
     # Once the bounds have gone back it is refused.
     assert statuses == [0 if step in ("plan_record_cut", "_plan_bounds") else 1]
     expect_one_log(old, new)
+
+
+def test_an_orderly_message_that_is_cut_off_leaves_its_tries_to_no_other(split: Split) -> None:
+    old, new = split
+    for group, queue_offset in (("cut", 2), ("kept", 1)):
+        waits = {("T", 0): (queue_offset, 2, B)}
+        commit(old.store, partial(plan_in_flight, group=group, changes=waits, reached=()))
+    replicate(old.store.uri, new.store.uri)
+    assert [(row.group, row.queue_offset) for row in old.store.in_flight.collect()] == [("kept", 1)]
 
 
 def fenced_before_the_cut(split: Split, monkeypatch: pytest.MonkeyPatch, is_killed: bool) -> list[str]:
