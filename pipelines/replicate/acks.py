@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from pipelines.errors import BadInput
+from pipelines.reports.copies import AUTO, MASTER
 from pipelines.store.head import head_as_found, read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan, Write
@@ -27,19 +28,27 @@ def replica_id_of(at: Snapshot, slave: Store, given: str | None, broker_id: int)
 
     at  a snapshot of the master
 
-    Raises BadInput for an id that another store has there, and for the master's own.
+    Raises BadInput for an id that another store has there, and for one that is not valid.
     """
+    if given is not None:
+        _expect_valid(given)
     known = read_replicas(at)
     mine = [each.replica_id for each in known.values() if is_same_directory(each.uri, slave.uri)]
     replica_id = given or (mine[0] if mine else None) or (str(broker_id) if broker_id > 0 else None)
     if replica_id is None:
         return str(next(number for number in range(1, len(known) + 2) if str(number) not in known))
-    if replica_id == MASTERS_ID or not replica_id.strip():
-        raise BadInput(
-            f"--replica-id is {replica_id!r}; 0 is the master's. Choose a number from 1, or a name"
-        )
     _expect_of_no_other(at, known, replica_id, slave.uri)
     return replica_id
+
+
+def _expect_valid(replica_id: str) -> None:
+    """Raises BadInput for an id that --replica would take for something else, or that is written as no brokerId is."""
+    is_odd_number = replica_id.isdecimal() and replica_id.startswith("0")
+    if is_odd_number or replica_id in (MASTER, AUTO) or not replica_id.strip():
+        raise BadInput(
+            f"--replica-id is {replica_id!r}; expected a number from 1, without a zero before it, or a name. 0 and {MASTER} "
+            f"are the master, and {AUTO} leaves the choice to consume"
+        )
 
 
 def _expect_of_no_other(at: Snapshot, known: Mapping[str, Replica], replica_id: str, uri: str) -> None:

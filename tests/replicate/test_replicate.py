@@ -244,6 +244,13 @@ def test_it_follows_no_store_that_is_not_its_master(
     assert own.settings["brokerRole"] == "ASYNC_MASTER"
 
 
+def test_an_id_is_not_one_that_means_something_else(followed: tuple[str, str], tmp_path: Path) -> None:
+    for name in ("0", "00", "01", " ", "master", "auto"):
+        refused = replicate(str(tmp_path / "new"), followed[0], "--replica-id", name, exit_status=2)
+        assert f"--replica-id is {name!r}; expected a number from 1" in refused.stderr
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.slow
 def test_of_two_slaves_that_were_given_one_id_the_second_is_told_before_it_copies(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
