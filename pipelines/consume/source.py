@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import read_offsets
 from pipelines.errors import BadInput
-from pipelines.reports.copies import AUTO, master_store, named_copy, open_copy, serves
+from pipelines.reports.copies import AUTO, first_that_serves, master_store, named_copy, serves
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import head_as_found
 from pipelines.store.progress import followed_rows
@@ -66,16 +66,10 @@ def _suggested(home: Store, group: str, topic: str | None) -> Store:
     lag = head_as_found(at).next_offset - position
     is_slow = lag > memory_bytes() * settings["accessMessageInMemoryMaxRatio"] / 100
     wanted = config.which_broker_when_consume_slowly if is_slow else config.broker_id
-    for name in _in_turn(str(wanted), read_slaves(at)):
-        copy = open_copy(home.spark, read_slaves(at)[name].uri)
-        # A slave that began later lacks what the group has still to read.
-        if (
-            copy is not None
-            and serves(copy, home.uri)
-            and head_as_found(copy.snapshot()).min_offset <= position
-        ):
-            return copy
-    return home
+    slaves = read_slaves(at)
+    uris = (slaves[name].uri for name in _in_turn(str(wanted), slaves))
+    # A slave that began later lacks what the group has still to read.
+    return first_that_serves(home.spark, uris, home.uri, position) or home
 
 
 def _in_turn(wanted: str, slaves: Mapping[str, Replica]) -> list[str]:

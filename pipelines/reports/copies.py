@@ -3,13 +3,14 @@
 Rules: docs/rocketmq/consume-filter-ha.md 5.5 (election), 5.6 (where to read).
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
 from pipelines.reports.answer import Answer
+from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.epochs import read_epochs
 from pipelines.store.head import head_as_found
@@ -48,8 +49,9 @@ def master_store(store: Store) -> Store | None:
     master = None if uri is None else open_copy(store.spark, uri)
     if master is not None and is_slave(master.snapshot()):
         newer = master_of(master.snapshot())
+        of = f", of {newer}" if newer else ""
         raise BadInput(
-            f"the store at {uri}, the master of {store.uri}, is a slave itself by now{f', of {newer}' if newer else ''}. Have "
+            f"the store at {uri}, the master of {store.uri}, is a slave itself by now{of}. Have "
             f"this one follow the new master, `commitlake replicate --store {store.uri} --master {newer or 'URI'}`, then "
             "run this again; or leave out --replica to read the store itself"
         )
@@ -125,9 +127,9 @@ def _least_behind(store: Store) -> Store | None:
     if not settings_now(master.snapshot())["slaveReadEnable"]:
         return None
     in_order = sorted(_known(store).items(), key=lambda item: (-item[1].acked_offset, item[0]))
-    copies = (open_copy(store.spark, each.uri) for _, each in in_order if each.in_sync)
-    master_uri = _master_uri(store)
-    return next((copy for copy in copies if copy is not None and serves(copy, master_uri)), None)
+    return first_that_serves(
+        store.spark, (each.uri for _, each in in_order if each.in_sync), _master_uri(store)
+    )
 
 
 def _master_uri(store: Store) -> str:
@@ -148,9 +150,29 @@ def serves(copy: Store, master_uri: str) -> bool:
     )
 
 
+def first_that_serves(
+    spark: SparkSession, uris: Iterable[str], master_uri: str, position: int = LONG_MAX
+) -> Store | None:
+    """The first copy that consumers of a set may read from and whose log has a position; a damaged one is passed over.
+
+    position  physical offset of the first message to read
+    """
+    copies = (open_copy(spark, uri) for uri in uris)
+    return next(
+        (copy for copy in copies if copy is not None and _serves_from(copy, master_uri, position)), None
+    )
+
+
+def _serves_from(copy: Store, master_uri: str, position: int) -> bool:
+    try:
+        return serves(copy, master_uri) and head_as_found(copy.snapshot()).min_offset <= position
+    except Exception:  # whatever a table raises that is gone or damaged
+        return False
+
+
 @dataclass(frozen=True)
 class Candidate:
-    """One copy in an election; what is not known of a copy that cannot be reached is None."""
+    """One copy in an election; what is not known of a copy that cannot be read is None."""
 
     replica_id: str
     uri: str
@@ -159,6 +181,7 @@ class Candidate:
     epoch: int | None = None
     max_offset: int | None = None
     priority: int | None = None
+    is_damaged: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -187,7 +210,9 @@ def election(at: Snapshot) -> Answer:
     def verdict(each: Candidate) -> str:
         if each in chosen:
             return "elected" if each is chosen[0] else "candidate"
-        return "not in sync" if each.is_alive else "cannot be reached"
+        if each.is_alive:
+            return "not in sync"
+        return "damaged" if each.is_damaged else "cannot be reached"
 
     rows = [
         (
@@ -205,19 +230,30 @@ def election(at: Snapshot) -> Answer:
 
 
 def _candidates(at: Snapshot) -> Iterator[Candidate]:
-    replicas = list(read_replicas(at).values())
+    replicas = read_replicas(at)
     if not is_slave(at):
         role = str(settings_now(at)["brokerRole"])
-        replicas.insert(0, Replica(MASTERS_ID, at.store.uri, role, head_as_found(at).next_offset, True, 0))
-    for each in replicas:
+        replicas = {MASTERS_ID: Replica(MASTERS_ID, at.store.uri, role, 0, True, 0), **read_slaves(at)}
+    for each in replicas.values():
         # Of a store that has not followed its master yet, the row of the master says only what role there is.
         uri = each.uri or master_of(at) or ""
+        candidate = Candidate(each.replica_id, uri, each.role, each.in_sync)
         copy = open_copy(at.store.spark, uri) if uri else None
-        known = () if copy is None else _rank(copy.snapshot())
-        yield Candidate(each.replica_id, uri, each.role, each.in_sync, *known)
+        yield candidate if copy is None else _as_it_is(candidate, copy.snapshot())
 
 
-def _rank(at: Snapshot) -> tuple[int, int, int]:
-    """(last epoch, end of the log, priority) of a copy."""
-    priority = settings_now(at)["brokerElectionPriority"]
-    return max(read_epochs(at)).epoch, head_as_found(at).next_offset, priority
+def _as_it_is(candidate: Candidate, at: Snapshot) -> Candidate:
+    """A candidate by what its own store says: since the row about it was written it may have been promoted, or demoted."""
+    try:
+        master = master_of(at)
+        return replace(
+            candidate,
+            role=str(settings_now(at)["brokerRole"]),
+            # One that has another master, and was not cut to that yet, may have what nobody else has.
+            in_sync=candidate.in_sync and (master is None or has_followed(at, master)),
+            epoch=max(read_epochs(at)).epoch,
+            max_offset=head_as_found(at).next_offset,
+            priority=settings_now(at)["brokerElectionPriority"],
+        )
+    except Exception:  # whatever a table raises that is gone or damaged
+        return replace(candidate, is_damaged=True)

@@ -1,6 +1,7 @@
 """Which copy answers questions, and which would be elected master."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,30 @@ def test_the_slave_with_the_longest_log_is_elected_once_the_master_is_gone(
     assert election(slow) == ("2", [("2", "elected"), ("1", "candidate"), ("0", "cannot be reached")])
     slow.job("promote", B)
     assert election(slow) == ("0", [("0", "elected")])
+
+
+@pytest.mark.slow
+def test_the_copies_say_themselves_what_they_are(trio: tuple[Life, Life, Life]) -> None:
+    """What a slave's rows say of them is as of its last run."""
+    old, new, stale = trio
+    replicate(stale.store.uri, old.store.uri)
+    new.job("promote", B, "--old-master", old.store.uri)
+    assert election(stale) == ("1", [("1", "elected"), ("2", "candidate"), ("0", "not in sync")])
+    replicate(old.store.uri, new.store.uri)
+    assert election(stale) == ("1", [("1", "elected"), ("0", "candidate"), ("2", "candidate")])
+    shutil.rmtree(Path(old.store.uri) / "epochs")
+    assert election(stale) == ("1", [("1", "elected"), ("2", "candidate"), ("0", "damaged")])
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_damaged_is_passed_over(trio: tuple[Life, Life, Life]) -> None:
+    master, fast, slow = trio
+    for each in trio:
+        each.job("settings", B, "set", "slaveReadEnable=true")
+    shutil.rmtree(Path(fast.store.uri) / "replicas")
+    assert copy_to_query(master.store, "auto", print).uri == slow.store.uri
+    shutil.rmtree(Path(slow.store.uri) / "queue_bounds")
+    assert copy_to_query(master.store, "auto", print).uri == master.store.uri
 
 
 @pytest.mark.slow
