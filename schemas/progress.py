@@ -14,6 +14,12 @@ PROGRESS = Table(
             "long",
             "of a derived table: its commit number then; the row does not count while the table has a lower one",
         ),
+        (
+            "table_version",
+            "long",
+            "of a derived table: its Delta version before that; the row does not count once a commit without a number "
+            "has changed rows since",
+        ),
         ("log_id", "string", "Delta's id of the log that was followed"),
         ("log_version", "long", "the version that the log had then"),
         (

@@ -246,8 +246,7 @@ class DeltaTable:
 
     def commit_id(self, version: int) -> str | None:
         """Delta's own id (txnId) of one commit, '' where its writer set none; None where the log has no file of it."""
-        actions = None if version < 0 else self._actions(version)
-        return None if actions is None else str(_info(actions).get("txnId") or "")
+        return _commit_id(None if version < 0 else self._actions(version))
 
     def log_files(self, snapshot: "DeltaSnapshot", since: int) -> list[tuple[str, int]]:
         """The log files that a snapshot is read from, and its commits from `since` on: names and lengths, bytes.
@@ -388,6 +387,20 @@ class DeltaSnapshot:
         stored = self._snapshot.transactions().get(app_id)
         return int(stored.get()) if stored.isDefined() else -1
 
+    def has_other_changes(self, app_id: str, since: int) -> bool:
+        """Whether commits after version `since` without a number of `app_id` have changed rows: a RESTORE, an UPDATE.
+
+        Commits whose files Delta has cleaned up are not known, and do not count.
+        """
+        for version in range(self.version, since, -1):
+            actions = self._last_commit if version == self.version else self._table._actions(version)
+            if actions is None:
+                return False
+            is_numbered = any(action["txn"]["appId"] == app_id for action in actions if "txn" in action)
+            if not is_numbered and _changes_rows(actions):
+                return True
+        return False
+
     def table_property(self, name: str) -> str | None:
         """A table property; None where it is not set."""
         found = self._snapshot.metadata().configuration().get(name)
@@ -450,10 +463,15 @@ class DeltaSnapshot:
             return None
         if _proven.get(self._table.path) != self.identity:
             written_for = checksum.get().txnId()
-            if not written_for.isDefined() or written_for.get() != self._table.commit_id(self.version):
+            if not written_for.isDefined() or written_for.get() != _commit_id(self._last_commit):
                 return None
             _proven[self._table.path] = self.identity
         return checksum.get()
+
+    @cached_property
+    def _last_commit(self) -> list[dict[str, Any]] | None:
+        """The actions of the version's own commit; None where the log does not have its file."""
+        return self._table._actions(self.version) if self.exists else None
 
     def _in_checksum_file(self, field: str) -> list[dict[str, Any]] | None:
         """A list in the version's checksum file; None where there is no such list or file.
@@ -480,6 +498,16 @@ def log_store_class(log_store: Any, path: Any) -> str:
             log_store = log_store.logStoreImpl()
         else:
             return name
+
+
+def _commit_id(actions: Sequence[Mapping[str, Any]] | None) -> str | None:
+    return None if actions is None else str(_info(actions).get("txnId") or "")
+
+
+def _changes_rows(actions: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a commit does: one of OPTIMIZE, VACUUM or a table property does not."""
+    files = (action.get("add") or action.get("remove") or {} for action in actions)
+    return any(file.get("dataChange", False) for file in files)
 
 
 def commit_file(version: int) -> str:

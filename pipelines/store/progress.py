@@ -3,7 +3,8 @@
 A row of `progress` is about other tables: a derived table has its rows of the log up to an append. So the row names that
 table and the log, and counts only while both are still the same: the table (its id) at the same or a later commit, the log
 with the very commit it had then. A table that was made again, and a copy whose tables are of different times, have rows
-that do not count. Then the table is rebuilt from the log, and readers use the log meanwhile.
+that do not count; nor does a row whose table others have changed since, as a RESTORE does: Delta keeps the table's id and
+its commit number then. Then the table is rebuilt from the log, and readers use the log meanwhile.
 
 Rows of a derived table after the append that its progress proves do not count either. An interrupted run has left them, or
 the log has lost the appends they are of; the next dispatch replaces them.
@@ -78,8 +79,9 @@ def expect_intact(at: Snapshot, table: Table) -> None:
     """Raises StoreError where a derived table has lost rows: readers that keep an offset in it must wait."""
     if followed_by(at, table).is_void:
         raise StoreError(
-            f"{table.name} does not have the rows that were dispatched to it: it was made again, or copied at another "
-            f"time than the log; run `commitlake dispatch --store {at.store.uri}`, then this again"
+            f"{table.name} does not have the rows that were dispatched to it: it was made again, put back as it was "
+            "earlier, changed by hand, or copied at another time than the log; run `commitlake dispatch --store "
+            f"{at.store.uri}`, then this again"
         )
 
 
@@ -100,12 +102,18 @@ def _followed(at: Snapshot, table: Table) -> Followed:
         row.follower in _proven(at)
         and row.table_id == at.table_id(table)
         and row.table_number <= at.number(table)
+        and not at.has_other_changes(table, _version_of(row, at.version(table)))
     )
     if not is_proven:
         return Followed(-1, at.is_empty(table), is_void=True)
     # The log may have been pinned before the row was written.
     is_exact = row.append_seq <= last_append and row.table_number == at.number(table)
     return Followed(min(row.append_seq, last_append), is_exact)
+
+
+def _version_of(row: Row, newest: int) -> int:
+    """The table's version from which on a row vouches for it; of a row of an earlier version, the one before the newest."""
+    return newest - 1 if row.table_version is None else int(row.table_version)
 
 
 def _greatest_append(at: Snapshot, table: Table) -> int:
@@ -146,9 +154,11 @@ def progress_write(
     for follower in sorted({*kept, *followed}):
         if follower in followed:
             table = next((table for table in DERIVED if table.name == follower), None)
-            of_table: tuple[str | None, int | None] = (None, None)
+            of_table: tuple[str | None, int | None, int | None] = (None, None, None)
             if table is not None:
-                of_table = (at.table_id(table), numbers.get(follower, at.number(table)))
+                # The version before the writes: what another commits meanwhile is noticed too.
+                number = numbers.get(follower, at.number(table))
+                of_table = (at.table_id(table), number, at.version(table))
             rows.append((follower, followed[follower], *of_table, *log, clock_ms))
             continue
         row = kept[follower]
@@ -156,7 +166,8 @@ def progress_write(
         # does not count stays as it is: it shows that its table must be rebuilt.
         is_older = follower in proven and row.log_version < log[1]
         of_log = log if is_older else tuple(row[name] for name in PROOF)
-        rows.append((follower, row.append_seq, row.table_id, row.table_number, *of_log, row.clock_ms))
+        of_its_table = (row.table_id, row.table_number, row.table_version)
+        rows.append((follower, row.append_seq, *of_its_table, *of_log, row.clock_ms))
     return whole_table_write(at, PROGRESS, rows, may_lose=True)
 
 
@@ -169,7 +180,7 @@ def plan_void(at: Snapshot, tables: Collection[Table]) -> Plan:
     names = {table.name for table in tables}
     kept = [tuple(row) for row in progress_rows(at) if row.follower not in names and row.clock_ms is None]
     log = _log_of(at)
-    of_no_table = ("", -1)
+    of_no_table = ("", -1, -1)
     void = [(name, -1, *of_no_table, *log, None) for name in sorted(names)]
     return Plan((whole_table_write(at, PROGRESS, [*kept, *void]),))
 

@@ -76,6 +76,10 @@ class Snapshot:
         """Delta's id of one commit of the table; None where the log has no file of it (any more)."""
         return self.store.delta(table).commit_id(version)
 
+    def has_other_changes(self, table: Table, since: int) -> bool:
+        """Whether commits that are not numbered as the table's own have changed its rows after a version."""
+        return self._pin(table).has_other_changes(app_id(table), since)
+
     def preload(self, *tables: Table) -> None:
         """Pin tables ahead of their commits, and have Delta know their commit numbers, which the commits need.
 

@@ -148,7 +148,7 @@ def break_state(store: Store) -> None:
     by_queue["orders", 1]["append_seq"] -= 1
     by_queue["orders", 2]["min_offset"] += 1
     overwrite(store, QUEUE_BOUNDS, [tuple(row[name] for name in QUEUE_BOUNDS.names) for row in bounds])
-    add(store, PROGRESS, ("deliver", 999, None, None, None, None, None, None))
+    add(store, PROGRESS, ("deliver", 999, None, None, None, None, None, None, None))
     add(store, CONSUMER_OFFSETS, ("g", "orders", 1, "", 1_000, 0, B), ("g", "orders", 2, "", 0, 0, B))
     add(store, IN_FLIGHT, ("g", "orders", 3, 4_000, 1, B))
     add(store, STORE_SETTINGS, ("maxMesageSize", "1"))
@@ -168,7 +168,9 @@ def add_short_append(store: Store) -> None:
 
 def overwrite(store: Store, table: Table, rows: list[tuple[Any, ...]]) -> None:
     frame = store.spark.createDataFrame(rows, table.columns).coalesce(1)
-    frame.write.format("delta").mode("overwrite").save(store.path(table))
+    number = store.snapshot().number(table) + 1
+    writer = frame.write.format("delta").mode("overwrite").option("txnAppId", table.name)
+    writer.option("txnVersion", number).save(store.path(table))
 
 
 def add(store: Store, table: Table, *rows: tuple[Any, ...]) -> None:

@@ -265,6 +265,13 @@ def _(ground: Ground) -> None:
     assert ground.table.commit_id(0)
 
 
+@check("delta_log.DeltaSnapshot.has_other_changes", "`appId` in the action `txn`, `dataChange` in `add`")
+def _(ground: Ground) -> None:
+    assert not ground.snapshot.has_other_changes("app", -1)
+    assert ground.snapshot.has_other_changes("another", -1)
+    assert not ground.snapshot.has_other_changes("another", ground.snapshot.version)
+
+
 @check("delta_log.DeltaTable.log_files", "the names of the files in Delta's log")
 def _(ground: Ground) -> None:
     named = [name for name, _ in ground.table.log_files(ground.snapshot, 0)]

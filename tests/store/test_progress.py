@@ -26,8 +26,11 @@ from pipelines.store.progress import (
     seen_by,
     seen_write,
 )
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
+from pipelines.store.upkeep import pack
 from schemas import CLAIMS, COMMITLOG, CONSUME_QUEUE, DERIVED, MESSAGE_INDEX, PARKED, PROGRESS, TABLES, Table
 from tests.conftest import JobRun, MadeOnce
 from tests.consume.listeners import Listeners
@@ -103,6 +106,54 @@ def test_a_table_copied_from_before_covers_nothing_and_is_written_again(store: S
     assert commit(store, lambda at: plan_merge(at, MESSAGE_INDEX, fan_in=2)).counts == {}
     assert dispatch(store) == {"message_index": 4, "progress": 4}
     assert offsets(store, MESSAGE_INDEX) == [0, 0, 100, 100]
+
+
+@pytest.mark.slow
+@pytest.mark.quick
+def test_a_table_that_was_restored_to_an_earlier_version_covers_nothing_and_is_written_again(
+    store: Store,
+) -> None:
+    append(store, MESSAGE)
+    dispatch(store)
+    version = store.snapshot().version(CONSUME_QUEUE)
+    append(store, MESSAGE)
+    dispatch(store)
+    beside = plan_dispatch(append_and_snapshot(store))  # another dispatch, which is about to write
+    restore(store, CONSUME_QUEUE, version)
+    assert store.snapshot().number(CONSUME_QUEUE) == 1  # the table has its number still
+    assert [followed_by(store.snapshot(), table).is_void for table in DERIVED] == [True, False, False, False]
+    with pytest.raises(StoreError, match="put back as it was earlier"):
+        expect_intact(store.snapshot(), CONSUME_QUEUE)
+    commit(store, lambda _: beside, attempts=1)
+    assert followed_by(store.snapshot(), CONSUME_QUEUE).is_void
+    assert dispatch(store) == {"consume_queue": 3, "progress": 4}
+    assert offsets(store, CONSUME_QUEUE) == [0, 100, 200]
+    assert dispatch(store) == {}
+
+
+@pytest.mark.slow
+def test_packing_keeps_what_covers_a_table_and_a_restore_shows_in_a_store_of_an_earlier_version(
+    store: Store,
+) -> None:
+    for _ in range(2):
+        append(store, MESSAGE)
+        dispatch(store)
+    assert pack(store, CONSUME_QUEUE) == 2
+    assert followed_by(store.snapshot(), CONSUME_QUEUE) == Followed(1, True)
+    unversioned = [{**row.asDict(), "table_version": None} for row in store.progress.collect()]
+    commit(store, lambda at: Plan((whole_table_write(at, PROGRESS, unversioned),)))
+    assert [covered(store.snapshot(), table) for table in DERIVED] == [1] * 4
+    restore(store, CONSUME_QUEUE, 1)
+    assert followed_by(store.snapshot(), CONSUME_QUEUE).is_void
+
+
+def append_and_snapshot(store: Store) -> Snapshot:
+    append(store, MESSAGE)
+    return store.snapshot()
+
+
+def restore(store: Store, table: Table, version: int) -> None:
+    store.spark.sql(f"RESTORE TABLE {delta_table(store.path(table))} TO VERSION AS OF {version}")
 
 
 def test_a_missing_table_is_named_and_nothing_is_written_in_its_place(store: Store) -> None:
