@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
@@ -24,18 +24,17 @@ from pipelines.store.create import make_tables
 from pipelines.store.cut_out import LostFiles, cut_out
 from pipelines.store.damaged import REBUILT, SET_ASIDE, DamagedTable, damaged_tables
 from pipelines.store.epochs import LOG_BEGINS
-from pipelines.store.floors import IMPORT_PREFIX
-from pipelines.store.holes import holes_of_log
+from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.sql_text import quoted_name, text_literal
 from pipelines.store.store import Store
 from pipelines.store.work import Work
-from pipelines.transaction.halves import has_imports
 from schemas import (
     COMMITLOG,
     CONSUME_QUEUE,
+    CONSUMER_OFFSETS,
     CUT_ROWS,
     DERIVED,
     PROGRESS,
@@ -95,7 +94,7 @@ def repair_files(
     make_tables(store)
     bounds = next((each for each in damaged if each.table == QUEUE_BOUNDS and each.data), None)
     if bounds is not None:
-        _repair_bounds(run, bounds)
+        _repair_bounds(run, bounds, all(each.table != CONSUMER_OFFSETS for each in damaged))
     if any(each.table == PROGRESS and each.data for each in damaged):
         store_rows = frame_of(store.spark, [], PROGRESS.columns)
         run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
@@ -198,17 +197,21 @@ def _set_table_aside(run: Work, store: Store, damaged: DamagedTable) -> None:
     run.wrote = True
 
 
-def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
-    """Put back the bounds as of an earlier append: the log's later ones are added when they are read."""
+def _repair_bounds(run: Work, damaged: DamagedTable, offsets_are_whole: bool) -> None:
+    """Put back the bounds as of an earlier append: the log's later ones are added when they are read.
+
+    offsets_are_whole  whether consumer_offsets can be read
+    """
     store = run.store
     before = _held_before(store, damaged)
-    rows = (
-        frame_of(store.spark, [], QUEUE_BOUNDS.columns)
-        if before is None
-        else before.read(store.spark).select(*QUEUE_BOUNDS.names)
-    )
+    if before is not None:
+        rows = before.read(store.spark).select(*QUEUE_BOUNDS.names)
+    elif offsets_are_whole:
+        rows = _read_by_groups(store.snapshot())
+    else:
+        rows = frame_of(store.spark, [], QUEUE_BOUNDS.columns)
     _expect_no_expiry_since(store.snapshot(), rows)
-    run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, rows.coalesce(1)),)))
+    run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, _with_lost_ends(at, rows).coalesce(1)),)))
     if before is None:
         run.commit(lambda at: plan_bounds(at, store.settings))
         run.say("queue_bounds: written again from the records of the log")
@@ -216,26 +219,45 @@ def _repair_bounds(run: Work, damaged: DamagedTable) -> None:
         run.say("queue_bounds: put back as of an earlier append; the log has the later ones")
 
 
+def _read_by_groups(at: Snapshot) -> DataFrame:
+    """Bounds of queues without messages that groups have read: a broker may have had some, and they are not given again."""
+    read_to = at.read(CONSUMER_OFFSETS).groupBy("topic", "queue_id").agg(F.max("next_offset").alias("end"))
+    of_log = at.read(COMMITLOG).select("topic", "queue_id").distinct()
+    return read_to.join(of_log, ["topic", "queue_id"], "left_anti").select(
+        "topic",
+        "queue_id",
+        F.col("end").alias("min_offset"),
+        F.col("end").alias("next_offset"),
+        F.lit(-1).cast("long").alias("append_seq"),
+    )
+
+
+def _with_lost_ends(at: Snapshot, bounds: DataFrame) -> DataFrame:
+    """Bounds that end neither the log nor a queue before what was cut out: its offsets are not given again."""
+    if not holes_of_log(at):
+        return bounds
+    as_of = F.max("append_seq").over(Window.partitionBy())  # a row a queue
+    both = bounds.join(lost_ends(at), ["topic", "queue_id"], "full")
+    return both.select(
+        "topic",
+        "queue_id",
+        F.coalesce("min_offset", "lost_end").alias("min_offset"),
+        F.greatest("next_offset", "lost_end").alias("next_offset"),
+        F.coalesce(as_of, F.lit(-1)).alias("append_seq"),
+    )
+
+
 def _expect_no_expiry_since(at: Snapshot, bounds: DataFrame) -> None:
     """Raises StoreError where messages have expired that came after the bounds: their offsets would be given again."""
     ends = bounds.where((F.col("topic") == LOG_TOPIC) & (F.col("queue_id") == LOG_BOUNDS_QUEUE)).first()
-    row = F.struct("physical_offset", "append_seq", "append_id")
-    first = at.read(COMMITLOG).agg(F.min_by(row, "physical_offset").alias("row")).collect()[0].row
-    # A broker's log may begin anywhere: where it did shows in the name of the first append.
-    if first is not None and ends is None and has_imports(at):
-        begins = first.physical_offset if _begins_an_import(first) else LOG_BEGINS
-    else:
-        begins = LOG_BEGINS if ends is None else ends.next_offset
-    if first is not None and first.physical_offset > begins:
+    first = at.read(COMMITLOG).agg(F.min("physical_offset")).collect()[0][0]
+    # A broker's log that was imported from a later byte on has lost messages too: they had expired at the broker.
+    begins = LOG_BEGINS if ends is None else ends.next_offset
+    if first is not None and first > begins:
         raise StoreError(
             "queue_bounds cannot be put back: messages that came after its newest version that is whole have expired, and "
             "nothing else says where their queues ended. Put the table back from a backup"
         )
-
-
-def _begins_an_import(row: Row) -> bool:
-    """Whether a row of the log is the first one that was imported."""
-    return bool(row.append_seq == 0 and row.append_id.startswith(f"{IMPORT_PREFIX}{row.physical_offset}-"))
 
 
 def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:

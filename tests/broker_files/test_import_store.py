@@ -130,28 +130,39 @@ def test_lost_bounds_of_an_import_are_written_again_unless_messages_have_expired
     commitlake: Commitlake, store: Store, broker: Path
 ) -> None:
     """The log alone cannot say where the queues of expired messages ended."""
-    (broker / "commitlog" / f"{0:020d}").unlink()  # as after an expiry at the broker
-    at = ("--store", store.uri)
-    assert commitlake("import_store", *at, "--from", broker).exit_status == 0
 
-    def lose_bounds() -> None:
-        for file in Path(store.uri, "queue_bounds").glob("*.parquet"):
+    def repaired(uri: str) -> JobRun:
+        for file in Path(uri, "queue_bounds").glob("*.parquet"):
             file.unlink()
         forget_logs(store.spark)
+        return commitlake("validate", "--store", uri, "--repair")
 
+    def expect_refused(uri: str) -> None:
+        refused = repaired(uri)
+        assert refused.exit_status == 1
+        assert "messages that came after its newest version that is whole have expired" in refused.stderr
+
+    at = ("--store", store.uri)
+    later = store.uri + "-later"
+    shutil.copytree(store.uri, later)
+    assert commitlake("import_store", *at, "--from", broker).exit_status == 0
     before = read_head(store.snapshot())
-    lose_bounds()
-    repaired = commitlake("validate", *at, "--repair")
-    assert repaired.exit_status == 0, repaired.stderr
+    lost = [("g", "orders", 7, "", 3, 0, STORED)]  # a queue of which the broker's log had lost all
+    offsets = store.spark.createDataFrame(lost, CONSUMER_OFFSETS.columns)
+    commit(store, lambda at: Plan((at.append(CONSUMER_OFFSETS, offsets, key="g"),)))
+    done = repaired(store.uri)
+    assert done.exit_status == 0, done.stderr
     after = read_head(store.snapshot())
-    assert (after.min_offset, after.next_queue_offsets) == (SEGMENT_BYTES, before.next_queue_offsets)
+    ends = {**before.next_queue_offsets, ("orders", 7): 3}
+    assert (after.min_offset, after.next_queue_offsets) == (0, ends)
 
     assert commitlake("dispatch", *at).exit_status == 0
     assert commitlake("maintain", *at, "--retention-hours", 0, "--force").result["segments_expired"] > 0
-    lose_bounds()
-    refused = commitlake("validate", *at, "--repair")
-    assert refused.exit_status == 1
-    assert "messages that came after its newest version that is whole have expired" in refused.stderr
+    expect_refused(store.uri)
+
+    (broker / "commitlog" / f"{0:020d}").unlink()  # as after an expiry at the broker
+    assert commitlake("import_store", "--store", later, "--from", broker).exit_status == 0
+    expect_refused(later)
 
 
 def test_a_store_that_was_written_to_is_not_gone_on_with(commitlake: Commitlake, store: Store, broker: Path):
@@ -236,7 +247,9 @@ def test_a_file_that_changes_between_the_look_and_the_reading_stops_the_import(
         stopped = commitlake("import_store", "--store", store.uri, "--from", broker, "--quiet")
     assert stopped.exit_status == 1
     (told,) = stopped.stderr.splitlines()
-    told = told.removeprefix("error: ").removeprefix("import_store failed: ")  # which an error of an executor has
+    told = told.removeprefix("error: ").removeprefix(
+        "import_store failed: "
+    )  # which an error of an executor has
     assert told.startswith(f"commitlog/{file.name} changed while it was read: ")
     assert "at 2265, expected records up to 2482; nothing of this append was written, import again" in told
     assert bodies(store) == []

@@ -216,6 +216,35 @@ def test_bounds_go_back_to_an_earlier_append_and_the_head_does_not(
 
 
 @pytest.mark.slow
+def test_bounds_do_not_go_back_before_messages_that_were_cut_out(
+    spark: SparkSession, damaged: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def put(store: Path, queue_id: int) -> None:
+        rows = [{"topic": "orders", "queue_id": queue_id, "body": "x"}]
+        job(store, "put_messages", "--input", write_jsonl(tmp_path / f"{queue_id}.jsonl", rows))
+
+    def lose_the_last_append(store: Path) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(append, "ROWS_BETWEEN_BOUNDS", 1)
+            put(store, 0)
+        put(store, 1)
+        put(store, 2)  # a queue of its own
+        job(store, "dispatch")
+        forget_logs(spark)
+        lose_data("commitlog", -1)(store)
+
+    store = damaged(lose_the_last_append)
+    validate(store, "--cut-damaged")
+    head = read_head(Store(spark, str(store)).snapshot())
+    assert head.next_of("orders", 2) == 1
+    forget_logs(spark)
+    lose_data("queue_bounds", -1)(store)
+    assert [*validate(store, "--suite", "caches", "--repair")] == ["no part of the log is lost"]
+    found = read_head(Store(spark, str(store)).snapshot())
+    assert (found.next_offset, found.next_queue_offsets) == (head.next_offset, head.next_queue_offsets)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.nightly)],
