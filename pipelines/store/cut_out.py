@@ -34,6 +34,11 @@ from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 # The log is written to by others meanwhile: after 10 lost races a person should check what writes.
 ATTEMPTS = 10
 
+# Delta's statistics of a string have its first 32 characters. What is longer may be no topic.
+STATISTICS_CHARS = 32
+# Queues between the least and the greatest that a file has: at most this many are tried, besides known ones.
+QUEUES_TRIED = 1_024
+
 
 @dataclass(frozen=True)
 class LostFiles:
@@ -122,10 +127,14 @@ class LostFiles:
         following = (file.greatest("queue_offset") or 0) + 1
         if greatest is None or last_queue is None:
             return
-        topics = {row.topic for row in self.at.rows(TOPICS)} | {topic for topic, _ in bounds} | {least}
+        topics = {row.topic for row in self.at.rows(TOPICS)} | {topic for topic, _ in bounds}
+        if least == greatest or len(least) < STATISTICS_CHARS:
+            topics.add(least)
+        few = {*range(first_queue, min(last_queue, first_queue + QUEUES_TRIED)), last_queue}
         for topic in topics - {LOG_TOPIC}:
             if least <= topic <= greatest:
-                for queue_id in range(first_queue, last_queue + 1):
+                known = {queue_id for name, queue_id in bounds if name == topic}
+                for queue_id in few | {each for each in known if first_queue <= each <= last_queue}:
                     begins, ends = bounds.get((topic, queue_id), (0, 0))
                     is_sure = least == greatest and first_queue == last_queue
                     end = following if is_sure else min(ends + (file.rows or following), following)
