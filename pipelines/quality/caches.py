@@ -137,8 +137,10 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
         told[clock_row] = max(told.get(clock_row, (0, 0)), known.get(clock_row, (0, 0)))
     keeps_ends = has_imports(at)
     log, clock = (LOG_TOPIC, LOG_BOUNDS_QUEUE), (LOG_TOPIC, LOG_CLOCK_QUEUE)
-    if log not in told:
-        return Plan()
+    if log not in told:  # a log without rows
+        if known.get(log, (0, 0))[0] > 0:
+            return Plan()  # it has had some, and nothing else says where it ended
+        told[log] = told[clock] = (0, 0)
     corrected: dict[Queue, tuple[int, int]] = {
         queue: _corrected(known.get(queue), told.get(queue), keeps_ends)
         for queue in known.keys() | told.keys()
@@ -150,7 +152,7 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     head = LogHead(
         append_seq=at.number(COMMITLOG),
         min_offset=min(known[log][0], first) if log in known else first,
-        next_offset=known_end if known_end == segment_end else end,
+        next_offset=known_end if end and known_end == segment_end else end,
         last_store_timestamp=told[clock][1],
         next_queue_offsets={queue: following for queue, (_, following) in queues.items()},
         min_queue_offsets={queue: least for queue, (least, _) in queues.items()},
@@ -161,14 +163,14 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
 def _corrected(
     known: tuple[int, int] | None, told: tuple[int, int] | None, keeps_ends: bool
 ) -> tuple[int, int]:
-    """Bounds of one queue: as the records say where there are any.
+    """Bounds of one queue: as the records say where there are any; else it begins where its next message goes.
 
     >>> _corrected((0, 9), None, False), _corrected((0, 9), (2, 7), False), _corrected((3, 9), (2, 7), True)
-    ((0, 9), (0, 7), (2, 9))
+    ((9, 9), (0, 7), (2, 9))
     """
     if told is None:
         assert known is not None, "a queue is known from one of the two"
-        return known
+        return known[1], known[1]
     if known is None:
         return told
     end = max(known[1], told[1]) if keeps_ends else told[1]

@@ -22,8 +22,12 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     broken = {finding.promise for finding in findings if finding.broken}
     has_cut = _cut(run, dispatch)
     if broken & {AS_OF, ENDS, BEGINS}:
-        run.commit(lambda at: plan_bounds(at, run.store.settings))
-        run.say("queue_bounds: put right by the records of the log")
+        if run.commit(lambda at: plan_bounds(at, run.store.settings)).wrote:
+            run.say("queue_bounds: put right by the records of the log")
+        else:
+            run.say(
+                "queue_bounds: the log has no record left that says what is right; put the table back from a backup"
+            )
     if AHEAD in broken:
         run.commit(plan_followers)
         dispatch()

@@ -245,6 +245,30 @@ def test_bounds_do_not_go_back_before_messages_that_were_cut_out(
 
 
 @pytest.mark.slow
+def test_bounds_ahead_of_a_log_without_messages_are_put_right_and_it_is_written_to(
+    spark: SparkSession,
+    store_template: Callable[..., Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, source = tmp_path / "store", tmp_path / "input.jsonl"
+    shutil.copytree(store_template(), store)
+    shutil.copytree(store / "commitlog", tmp_path / "before")
+    write_jsonl(source, [{"topic": "orders", "queue_id": 0, "body": "x"}])
+    monkeypatch.setattr(append, "ROWS_BETWEEN_BOUNDS", 1)
+    job(store, "put_messages", "--input", source)
+    shutil.rmtree(store / "commitlog")
+    shutil.copytree(tmp_path / "before", store / "commitlog")
+    forget_logs(spark)
+    assert "validate --store" in job(store, "put_messages", "--input", source, exit_status=1).stderr
+    assert validate(store, "--repair") == {}
+    job(store, "put_messages", "--input", source)
+    (row,) = Store(spark, str(store)).commitlog.collect()
+    assert (row.physical_offset, row.queue_offset) == (0, 1)  # offset 0 may have been read
+    assert validate(store, "--full") == {}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [lose_data("commitlog", 2), pytest.param(cut_data("commitlog", 2), marks=pytest.mark.nightly)],
