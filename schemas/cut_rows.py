@@ -18,4 +18,5 @@ CUT_ROWS = Table(
     ),
     key=("cut_seq", "physical_offset"),
     statistics=("cut_seq", "physical_offset"),
+    generation=3,
 )

@@ -16,4 +16,5 @@ HOLES = Table(
         ("cut_ms", "long", "when it was taken out of the log, epoch milliseconds"),
     ),
     key=("topic", "queue_id", "from_offset"),
+    generation=4,
 )  # fmt: skip

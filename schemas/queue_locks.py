@@ -16,4 +16,5 @@ QUEUE_LOCKS = Table(
     key=("group", "topic", "queue_id"),
     partition_by=("group",),
     numbered_by="group",
+    generation=3,
 )

@@ -20,6 +20,8 @@ class Table:
     properties    Delta table properties besides those every table has
     numbered_by   which commits are numbered together: all of the table, or those of one group; nothing: no row follows
                   from another, and commits have no numbers
+    generation    which tables were added together, 1 with the first version: a store has all of the generations before its
+                  newest
     """
 
     name: str
@@ -30,6 +32,7 @@ class Table:
     statistics: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     numbered_by: Literal["table", "group", "nothing"] = "table"
+    generation: int = 1
 
     @property
     def names(self) -> list[str]:

@@ -19,4 +19,5 @@ VALIDATIONS = Table(
     ),
     key=("run_id", "suite", "expectation"),
     numbered_by="nothing",
+    generation=2,
 )

@@ -20,9 +20,9 @@ from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.delta_files import TableFiles, forget_logs, take_out
 from pipelines.spark_internals.delta_log import DeltaSnapshot
 from pipelines.store.commit import commit
-from pipelines.store.create import make_tables
+from pipelines.store.create import make_again, make_tables
 from pipelines.store.cut_out import LostFiles, cut_out
-from pipelines.store.damaged import REBUILT, SET_ASIDE, DamagedTable, damaged_tables
+from pipelines.store.damaged import NEEDED, REBUILT, SET_ASIDE, DamagedTable, damaged_tables
 from pipelines.store.epochs import LOG_BEGINS
 from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.lock import under_lock
@@ -89,12 +89,13 @@ def repair_files(
     forget_logs(store.spark)
     gone = [each for each in damaged if each.table in (*DERIVED, PROGRESS) and (each.log or each.is_gone)]
     damaged = damaged_tables(store)  # with data files of the logs just repaired
-    if any(each.log or each.is_gone for each in damaged if each.table not in (*DERIVED, PROGRESS)):
+    bounds = next((each for each in damaged if each.table == QUEUE_BOUNDS), None)
+    others = [each for each in damaged if each.table not in (*DERIVED, PROGRESS, QUEUE_BOUNDS)]
+    if any(each.log or each.is_gone for each in others) or (bounds is not None and bounds.log):
         return
-    make_tables(store)
-    bounds = next((each for each in damaged if each.table == QUEUE_BOUNDS and each.data), None)
     if bounds is not None:
         _repair_bounds(run, bounds, all(each.table != CONSUMER_OFFSETS for each in damaged))
+    make_tables(store)
     if any(each.table == PROGRESS and each.data for each in damaged):
         store_rows = frame_of(store.spark, [], PROGRESS.columns)
         run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
@@ -110,10 +111,9 @@ def cut_damaged_files(
 ) -> None:
     """Give up what no file has any more: rows of the log, and the last changes of other tables."""
     store, log = run.store, _log_of(damaged)
-    for each in damaged:
-        if each.data and each.table not in (*REBUILT, COMMITLOG):
-            run.say(_give_up(store, each, is_dry_run=False))
-            run.wrote = True
+    for each in _given_up(damaged):
+        run.say(_give_up(store, each, is_dry_run=False))
+        run.wrote = True
     if log is not None and log.data:
         for line in _loss(store, log, damaged):
             run.say(line)
@@ -132,11 +132,13 @@ def losses_found(store: Store, damaged: Sequence[DamagedTable]) -> list[Finding]
 def _losses(store: Store, damaged: Sequence[DamagedTable]) -> list[str]:
     log = _log_of(damaged)
     said = _loss(store, log, damaged) if log is not None and log.data else []
-    return said + [
-        _give_up(store, each, is_dry_run=True)
-        for each in damaged
-        if each.data and each.table not in (*REBUILT, COMMITLOG)
-    ]
+    return said + [_give_up(store, each, is_dry_run=True) for each in _given_up(damaged)]
+
+
+def _given_up(damaged: Sequence[DamagedTable]) -> list[DamagedTable]:
+    """The tables of which --cut-damaged gives something up, but for the log."""
+    of_state = [each for each in damaged if each.table not in (*REBUILT, COMMITLOG)]
+    return [each for each in of_state if each.data or (each.is_gone and each.table not in NEEDED)]
 
 
 def _log_of(damaged: Sequence[DamagedTable]) -> DamagedTable | None:
@@ -211,6 +213,7 @@ def _repair_bounds(run: Work, damaged: DamagedTable, offsets_are_whole: bool) ->
     else:
         rows = frame_of(store.spark, [], QUEUE_BOUNDS.columns)
     _expect_no_expiry_since(store.snapshot(), rows)
+    make_again(store, [QUEUE_BOUNDS])  # where it is gone
     run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, _with_lost_ends(at, rows).coalesce(1)),)))
     if before is None:
         run.commit(lambda at: plan_bounds(at, store.settings))
@@ -221,7 +224,8 @@ def _repair_bounds(run: Work, damaged: DamagedTable, offsets_are_whole: bool) ->
 
 def _read_by_groups(at: Snapshot) -> DataFrame:
     """Bounds of queues without messages that groups have read: a broker may have had some, and they are not given again."""
-    read_to = at.read(CONSUMER_OFFSETS).groupBy("topic", "queue_id").agg(F.max("next_offset").alias("end"))
+    read = at.read(CONSUMER_OFFSETS).where(F.col("next_offset") > 0)
+    read_to = read.groupBy("topic", "queue_id").agg(F.max("next_offset").alias("end"))
     of_log = at.read(COMMITLOG).select("topic", "queue_id").distinct()
     return read_to.join(of_log, ["topic", "queue_id"], "left_anti").select(
         "topic",
@@ -261,9 +265,13 @@ def _expect_no_expiry_since(at: Snapshot, bounds: DataFrame) -> None:
 
 
 def _give_up(store: Store, damaged: DamagedTable, is_dry_run: bool) -> str:
-    """Read a table without its damaged files, or as it was before them. Returns what that costs, in words."""
+    """Read a table without its damaged files, as it was before them, or empty. Returns what that costs, in words."""
     table, names = damaged.table, [file.name for file in damaged.data]
     will = "will be" if is_dry_run else "were" if len(names) > 1 else "was"
+    if damaged.is_gone:
+        if not is_dry_run:
+            make_again(store, [table])
+        return f"{table.name}: the table {will} made again without rows, and all it held is lost: {table.comment}"
     if table.numbered_by == "nothing" or table in ADDED_TO:
         if not is_dry_run:
             application = None if table.numbered_by == "nothing" else app_id(table)

@@ -1,7 +1,7 @@
 """Creating a store: its tables first, its settings last, so a store with settings is complete."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -10,7 +10,7 @@ from delta.tables import DeltaTable as DeltaTableBuilder
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
@@ -21,7 +21,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import STORE_SETTINGS, TABLES, Table
+from schemas import DERIVED, PROGRESS, STORE_SETTINGS, TABLES, Table
 
 # So that any Delta reader opens the tables as they are: delta-rs, DuckDB, Trino.
 PLAIN_DELTA = {
@@ -46,9 +46,11 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
         _expect_zone_of_java(store.spark, checked["timeZone"])
     given = checked.given  # without passwords
     store.expect_no_backup()
-    if not store.exists():
+    if store.exists():
+        make_tables(store)
+    else:
         store.expect_no_messages()
-    make_tables(store)
+        make_again(store, TABLES)
     commit(store, partial(_plan_settings, given=given))
     return store
 
@@ -72,26 +74,70 @@ def _plan_settings(at: Snapshot, given: Mapping[str, str]) -> Plan:
 
 
 def make_tables(store: Store) -> None:
-    """Make those tables that do not exist."""
+    """Make those tables that a newer version has added, and those that are built again from the log.
+
+    Raises StoreError where the store has lost a table: without its rows, offsets or deliveries would come again.
+    """
+    _make_tables(store, TABLES)
+
+
+def make_table(store: Store, table: Table) -> None:
+    """Make one table where it does not exist, an earlier version has made the store without it, and all older ones."""
+    if not is_delta_table(store.spark, store.path(table)):
+        _make_tables(store, [each for each in TABLES if each.generation <= table.generation])
+
+
+def make_again(store: Store, tables: Sequence[Table]) -> None:
+    """Make those tables that do not exist, also where the store had them and their rows are lost."""
+    _under_lock(store, lambda: _make_all(store, _missing(store, tables)))
+
+
+def lost_of(missing: Sequence[Table]) -> list[Table]:
+    """Those of all the tables missing in a store that it has had: it has one of a later generation.
+
+    >>> from schemas import CLAIMS, FLOORS, HOLES
+    >>> [table.name for table in lost_of([FLOORS, CLAIMS, HOLES])], lost_of([HOLES])
+    (['floors'], [])
+    """
+    names = {table.name for table in missing}
+    newest = max((table.generation for table in TABLES if table.name not in names), default=0)
+    return [table for table in missing if table.generation < newest and table not in (*DERIVED, PROGRESS)]
+
+
+def _under_lock(store: Store, make: Callable[[], None]) -> None:
     store.expect_now()
     local = local_path(store.uri)
     if local is not None:
         with suppress(OSError):  # Delta's own error says more
             os.makedirs(local, exist_ok=True)  # the lock file lies in it
-    under_lock(store.spark, store.uri, lambda: _make_missing(store, TABLES))
+    under_lock(store.spark, store.uri, make)
 
 
-def make_table(store: Store, table: Table) -> None:
-    """Make one table where it does not exist: an earlier version has made the store without it."""
-    if not is_delta_table(store.spark, store.path(table)):
-        store.expect_now()
-        under_lock(store.spark, store.uri, lambda: _make_missing(store, (table,)))
+def _make_tables(store: Store, tables: Sequence[Table]) -> None:
+    def make() -> None:
+        missing = _missing(store, TABLES)
+        lost = ", ".join(table.name for table in lost_of(missing))
+        if lost:
+            raise StoreError(
+                f"the store at {store.uri} has lost its table {lost}: nothing was made in its place. Run `commitlake "
+                f"validate --store {store.uri}`, which says what to do"
+            )
+        _make_all(store, [table for table in missing if table in tables])
+
+    _under_lock(store, make)
 
 
-def _make_missing(store: Store, tables: Sequence[Table]) -> None:
+def _missing(store: Store, tables: Sequence[Table]) -> list[Table]:
+    return [table for table in tables if not is_delta_table(store.spark, store.path(table))]
+
+
+def _make_all(store: Store, missing: Sequence[Table]) -> None:
+    """Make tables, the older generations first: where this is cut short, no table that is still missing seems lost."""
+    is_new = len(missing) == len(TABLES)
     with ThreadPoolExecutor(max_workers=4) as pool:
-        missing = [table for table in tables if not is_delta_table(store.spark, store.path(table))]
-        list(pool.map(partial(_make, store), missing))
+        for generation in sorted({0 if is_new else table.generation for table in missing}):
+            each = [table for table in missing if is_new or table.generation == generation]
+            list(pool.map(partial(_make, store), each))
 
 
 def _make(store: Store, table: Table) -> None:

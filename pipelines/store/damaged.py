@@ -5,10 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pipelines.spark_internals.delta_files import DataFile, LogDamage, TableFiles
+from pipelines.store.create import lost_of
 from pipelines.store.store import Store
 from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS, STORE_SETTINGS, TABLES, Table
 
-# A store without one of these is not a store; the others are made by `create_store` or `validate` where they are missing.
+# Nothing brings these back where they are gone, and a store without one of them is not a store.
 NEEDED = (COMMITLOG, STORE_SETTINGS)
 # Written as a whole or derived: `--repair` writes them again from the log, or from what they held before.
 REBUILT = (*DERIVED, PROGRESS, QUEUE_BOUNDS)
@@ -50,8 +51,12 @@ class DamagedTable:
             return "--repair builds the table again from the log"
         if self.table == PROGRESS:
             return "--repair writes it again from nothing; followers start again and find by the log what is done"
-        if self.is_gone:
+        if self.is_gone and self.table in NEEDED:
             return "a backup has the table; nothing else can bring it back"
+        if self.is_gone and self.table == QUEUE_BOUNDS:
+            return "put it back from a backup; else --repair writes it again from the log"
+        if self.is_gone:
+            return "put it back from a backup; else --cut-damaged makes the table again without rows"
         if self.log:
             return "--repair writes the log's file again where the files beside it tell what was in it"
         if self.table == QUEUE_BOUNDS:
@@ -91,11 +96,18 @@ def damage_in_words(damaged: Sequence[DamagedTable], uri: str) -> str:
     )
 
 
-def damaged_tables(store: Store, tables: Sequence[Table] = TABLES) -> list[DamagedTable]:
+def damaged_tables(store: Store) -> list[DamagedTable]:
     """The tables whose files are missing or damaged; a table that a newer version adds is not."""
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda table: _damage_of(store, table), tables))
-    return [each for each in found if each is not None]
+        found = [
+            each for each in pool.map(lambda table: _damage_of(store, table), TABLES) if each is not None
+        ]
+    lost = lost_of([each.table for each in found if each.is_gone])
+    return [each for each in found if not each.is_gone or each.table in lost or _is_needed(store, each.table)]
+
+
+def _is_needed(store: Store, table: Table) -> bool:
+    return table in NEEDED or (table in (*DERIVED, PROGRESS) and _has_messages(store))
 
 
 def is_a_store(store: Store) -> bool:
@@ -111,8 +123,7 @@ def _has_messages(store: Store) -> bool:
 def _damage_of(store: Store, table: Table) -> DamagedTable | None:
     files = TableFiles(store.spark, store.path(table))
     if files.newest < 0:
-        is_damage = table in NEEDED or (table in (*DERIVED, PROGRESS) and _has_messages(store))
-        return DamagedTable(table, is_gone=True) if is_damage else None
+        return DamagedTable(table, is_gone=True)
     log = files.log_damage()
     if log:
         return DamagedTable(table, log=log)

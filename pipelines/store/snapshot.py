@@ -264,7 +264,8 @@ class Snapshot:
                 remedy = (
                     "`commitlake dispatch` makes it again from the log"
                     if table in (*DERIVED, PROGRESS)
-                    else "if a newer version has added it, `commitlake validate` makes it; else a backup has it"
+                    else f"`commitlake validate --store {self.store.uri}` makes it where a newer version has added it, and "
+                    "says what to do where it was lost"
                 )
                 raise TableMissing(f"the store at {self.store.uri} has no table {table.name}: {remedy}")
             self._pinned[table.name] = found

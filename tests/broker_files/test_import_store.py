@@ -15,7 +15,7 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.import_log import BrokerStore, import_next, plan_broker_state
 from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
-from pipelines.store.create import make_store
+from pipelines.store.create import make_again
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -98,7 +98,7 @@ def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, 
     assert bodies(store) == list(range(8))
     # As if the run had ended before it wrote the bounds: the head is found from the rows.
     shutil.rmtree(Path(store.path(QUEUE_BOUNDS)))
-    make_store(Store(store.spark, store.uri), {"mappedFileSizeCommitLog": str(SEGMENT_BYTES)})
+    make_again(Store(store.spark, store.uri), [QUEUE_BOUNDS])
     run(appends=3)
     assert bodies(store) == list(range(10))
     assert [row.append_seq for row in store.commitlog.orderBy("physical_offset").collect()] == [0] * 4 + [

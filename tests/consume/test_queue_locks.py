@@ -44,6 +44,7 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import QUEUE_LOCKS
 from tests.life import B, Life
+from tests.store.earlier_versions import forget_tables
 
 FIRST, SECOND = ("T", 0), ("T", 1)
 MINE = Lock("me", None, B + LOCK_MS)
@@ -327,9 +328,7 @@ def test_clients_with_queues_of_their_own_do_not_wait_for_each_other(two: Two) -
 
 
 def test_a_store_of_an_earlier_version_gets_the_table(two: Two) -> None:
-    import shutil
-
-    shutil.rmtree(two.store.store.path(QUEUE_LOCKS))
+    forget_tables(two.store.store, QUEUE_LOCKS.generation)
     two.fill(0)
     assert two.run()[0]["consumed"] == 1
     assert two.store.store.queue_locks.isEmpty()

@@ -31,6 +31,7 @@ from tests.quality.damages import (
     lose_data,
     lose_table,
 )
+from tests.store.earlier_versions import forget_tables
 
 # A segment holds two appends: the third begins the second one.
 SEGMENT_BYTES = 2_500
@@ -405,6 +406,59 @@ def test_offsets_of_a_group_go_back_to_what_they_were_before(
     validate(store, "--cut-damaged")
     offsets = Store(spark, str(store)).consumer_offsets.where("topic = 'orders' AND queue_id < 2").collect()
     assert {row.queue_id: row.next_offset for row in offsets} == {0: 3, 1: 0}
+
+
+@pytest.mark.slow
+def test_a_table_of_state_that_is_gone_is_not_made_again_unless_it_is_given_up(
+    spark: SparkSession, damaged: Callable[..., Path]
+) -> None:
+    store = damaged(lose_table("consumer_offsets"))
+    (told,) = complaints(store, "--repair")
+    assert told == (
+        "consumer_offsets: the table's directory is gone; put it back from a backup; else --cut-damaged makes the table "
+        "again without rows"
+    )
+    for name, *arguments in (
+        ("create_store", "--set", f"mappedFileSizeCommitLog={SEGMENT_BYTES}"),
+        ("reset_offsets", "--group", "g", "--topic", "orders", "--to-offset", 0),
+    ):
+        said = job(store, name, *arguments, exit_status=1).stderr
+        assert "consumer_offsets" in said
+        assert "commitlake validate --store" in said
+    dry = validate(store, "--cut-damaged", "--dry-run", exit_status=3)
+    (would,) = dry["nothing is given up by --cut-damaged"]
+    assert would.startswith(
+        "consumer_offsets: the table will be made again without rows, and all it held is lost"
+    )
+    assert complaints(store) == [told]
+    assert validate(store, "--cut-damaged") == {}
+    assert Store(spark, str(store)).consumer_offsets.isEmpty()
+
+
+@pytest.mark.slow
+def test_bounds_that_are_gone_are_written_again_unless_messages_have_expired(
+    spark: SparkSession, whole: Path, damaged: Callable[..., Path]
+) -> None:
+    store = damaged(lose_table("queue_bounds"))
+    assert "queue_bounds: the table's directory is gone" in complaints(store)[0]
+    assert validate(store, "--suite", "caches", "--repair") == {}
+    found, before = (read_head(Store(spark, str(each)).snapshot()) for each in (store, whole))
+    assert (found.next_offset, found.next_queue_offsets) == (before.next_offset, before.next_queue_offsets)
+    assert job(store, "maintain", "--retention-hours", 0, "--force").result["segments_expired"]
+    forget_logs(spark)
+    lose_table("queue_bounds")(store)
+    assert "have expired" in job(store, "validate", "--repair", exit_status=1).stderr
+    assert not (store / "queue_bounds").exists()
+
+
+@pytest.mark.slow
+def test_tables_that_a_newer_version_has_added_are_made(
+    spark: SparkSession, damaged: Callable[..., Path]
+) -> None:
+    store = damaged(lambda store: forget_tables(Store(spark, str(store)), 2))
+    assert damaged_tables(Store(spark, str(store))) == []
+    assert validate(store, "--suite", "caches") == {}
+    assert Store(spark, str(store)).holes.isEmpty()
 
 
 @pytest.mark.slow

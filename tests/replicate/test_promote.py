@@ -12,10 +12,11 @@ from pipelines.store import commit as committing
 from pipelines.store.epochs import read_epochs
 from pipelines.store.role import is_slave, settings_now
 from pipelines.store.store import Store
-from schemas import COMMITLOG
+from schemas import COMMITLOG, CUTS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import bounds_of, log_of, replicate, slave_of
+from tests.store.earlier_versions import forget_tables
 
 
 def promote(slave: Life, *more: object, exit_status: int = 0) -> dict:
@@ -159,7 +160,8 @@ def test_an_old_master_of_an_earlier_version_gets_what_its_fence_needs(
     old = life()
     old.put(B, {"topic": "T"})
     new = slave_of(old, tmp_path / "new")
-    shutil.rmtree(Path(old.store.uri, "cuts"))
+    forget_tables(old.store, CUTS.generation + 1)
+    shutil.rmtree(old.store.path(CUTS))
     before = old.store.snapshot().number(COMMITLOG)
     promote(new, "--old-master", old.store.uri)
     assert old.store.snapshot().number(COMMITLOG) == before + 1

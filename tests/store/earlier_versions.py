@@ -5,7 +5,14 @@ import shutil
 from pyspark.sql.types import StructType
 
 from pipelines.store.store import Store
-from schemas import PROGRESS
+from schemas import PROGRESS, TABLES
+
+
+def forget_tables(store: Store, generation: int) -> None:
+    """Have no table of this generation or a later one."""
+    for table in TABLES:
+        if table.generation >= generation:
+            shutil.rmtree(store.path(table))
 
 
 def keep_clocks_as_rows(store: Store) -> None:
