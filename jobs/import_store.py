@@ -12,6 +12,7 @@ from jobs.launch.run import Run
 from pipelines.broker_files.broker_config import BrokerConfig
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.export_note import SETTINGS_FILE, read_export_note
 from pipelines.broker_files.import_log import BrokerStore, groups_further_on, import_next, plan_broker_state
 from pipelines.broker_files.left_behind import left_behind
 from pipelines.broker_files.losses import (
@@ -40,7 +41,7 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     """Import a RocketMQ store directory; run it again to follow the directory as it grows."""
     directory = BrokerDirectory(from_)
     store = Store(run.spark, run.store_uri)
-    conf = read_conf(run, broker_conf)
+    conf = read_conf(run, broker_conf or _conf_of_export(directory, store))
     if conf.get("brokerRole") == SLAVE:
         run.say("the broker was a slave (brokerRole SLAVE); the store that is made of its files is a master")
         conf = without_role(conf)
@@ -112,6 +113,13 @@ def read_conf(run: Run, path: str | None) -> dict[str, str]:
     if content is None:
         raise BadInput(f"there is no file {path}; expected the broker's settings, broker.conf")
     return read_broker_conf(run.spark, content.decode("utf-8", "replace"), path)
+
+
+def _conf_of_export(directory: BrokerDirectory, store: Store) -> str | None:
+    """The file with the settings of the store of which a directory is the export, for a new store."""
+    if store.exists() or not read_export_note(directory) or not directory.exists(SETTINGS_FILE):
+        return None
+    return f"{directory.uri.rstrip('/')}/{SETTINGS_FILE}"
 
 
 def tell_without_effect(run: Run, config: BrokerConfig) -> None:

@@ -18,13 +18,14 @@ An import writes it to these tables:
 import json
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, MapType
 
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.export_note import read_export_note
 from pipelines.errors import BadInput, in_words
 from pipelines.rocketmq.names import (
     HALF_TOPIC,
@@ -38,6 +39,7 @@ from pipelines.rocketmq.names import (
     topic_name_complaint,
 )
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX, Settings
+from pipelines.store.floors import OF_AN_EXPORT
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.topics import TopicConfig, queue_count_complaint
 from schemas import SUBSCRIPTION_GROUPS, TOPICS, Table
@@ -168,7 +170,10 @@ class BrokerConfig:
         offsets = dict(_load(directory, "consumerOffset.json", _consumer_offsets) or {})
         offsets.update(_load(directory, "lmqConsumerOffset.json", _lmq_offsets) or {})
         floors = dict(_load(directory, "delayOffset.json", _delay_floors) or {})
-        floors.update(_timer_floors(directory))
+        note = read_export_note(directory)
+        floors.update(_timer_floors(directory, note.get("timer") or []))
+        if note:
+            floors[OF_AN_EXPORT] = 1
         for follower, topic in (("half", HALF_TOPIC), ("op", OP_TOPIC)):
             if (TRANSACTION_GROUP, topic, 0) in offsets:
                 floors[follower] = offsets[TRANSACTION_GROUP, topic, 0]
@@ -176,7 +181,10 @@ class BrokerConfig:
             _load(directory, "topics.json", _topics),
             _load(directory, "subscriptionGroup.json", _groups),
             offsets,
-            _load(directory, "consumerFilter.json", _subscriptions) or [],
+            [
+                *(_load(directory, "consumerFilter.json", _subscriptions) or []),
+                *((group, topic, "TAG", tags, 0) for group, topic, tags in note.get("subscriptions") or []),
+            ],
             floors,
         )
 
@@ -333,7 +341,12 @@ def _delay_floors(content: Any) -> dict[str, int]:
     }
 
 
-def _timer_floors(directory: BrokerDirectory) -> dict[str, int]:
+def _timer_floors(directory: BrokerDirectory, exported: Sequence[int]) -> dict[str, int]:
+    """How far the timer had come.
+
+    exported  of an export: where its timer read next, and the slot of the first message that waits there or before. While
+              no broker has run on it, what waits since then is overdue and not delivered.
+    """
     content = directory.read(f"{CONFIG}/timercheck")
     if content is None:
         return {}
@@ -342,4 +355,7 @@ def _timer_floors(directory: BrokerDirectory) -> dict[str, int]:
             f"{CONFIG}/timercheck has {len(content)} bytes; expected 24 or more. Restore the file, or move it away"
         )
     names = ("timer:read_time_ms", "timer:log_position", "timer:queue_offset")
-    return dict(zip(names, struct.unpack_from(">qqq", content), strict=True))
+    floors = dict(zip(names, struct.unpack_from(">qqq", content), strict=True))
+    if len(exported) == 2 and floors[names[0]] == exported[0]:
+        floors[names[0]] = exported[1]
+    return floors

@@ -23,7 +23,7 @@ from pipelines.log.append import append_columns, head_after
 from pipelines.log.one_row import last_row
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import Committed
-from pipelines.store.floors import IMPORT_PREFIX
+from pipelines.store.floors import IMPORT_PREFIX, LOG_OF_FLOORS
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
 from pipelines.store.holes import lost_at
 from pipelines.store.plan import Plan, Write
@@ -98,7 +98,7 @@ def plan_broker_state(at: Snapshot, broker: BrokerStore) -> Plan:
     topics = config.topics
     if topics is None and at.number(TOPICS) < 0:
         topics = {one.topic: one for one in first_topics(at.store.settings)}
-    floors = {**broker.floors, "dispatch": broker.log.queues_end}
+    floors = {**broker.floors, "dispatch": broker.log.queues_end, LOG_OF_FLOORS: broker.log.end.offset}
     writes = (
         *_merged(at, TOPICS, [asdict(one) for one in (topics or {}).values()]),
         *_merged(at, SUBSCRIPTION_GROUPS, [asdict(one) for one in (config.groups or {}).values()]),

@@ -31,7 +31,7 @@ from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from pipelines.rocketmq.properties import NAME_END, property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.rocketmq.times import FARTHEST_MS, within_reach
-from pipelines.store.floors import IMPORT_PREFIX, read_floors
+from pipelines.store.floors import IMPORT_PREFIX, OF_AN_EXPORT, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, covered, followed_rows, seen_by, seen_write
@@ -155,18 +155,22 @@ def _due_by_log_time(at: Snapshot, now_ms: int, log_ms: int) -> DataFrame:
 def _too_far(at: Snapshot, log_ms: int, since: Seen) -> DataFrame:
     """New imported rows that are due at once because their time is too far away: the columns of `parked`."""
     is_new = F.col("append_seq") > since.append_seq
-    far = is_too_far(log_ms, at.store.settings.delay_levels_ms)
+    far = is_too_far(at, log_ms)
     return parked_messages(at.read(COMMITLOG).where(is_new & far))
 
 
-def is_too_far(log_ms: int, levels_ms: Sequence[int]) -> Column:
+def is_too_far(at: Snapshot, log_ms: int) -> Column:
     """Whether an imported row delayed by level has a time further away than its level waits: it is due at once (1.3).
 
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
-    where that is later. A row of this store keeps its due time: its level table may change, not how long it waits.
+    where that is later. A row of this store keeps its due time: its level table may change, not how long it waits. So does
+    one of an export, whose times a store gave.
 
     log_ms  as of log_time_ms
     """
+    if OF_AN_EXPORT in read_floors(at):
+        return F.lit(False)
+    levels_ms = at.store.settings.delay_levels_ms
     is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
     delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)
     is_further = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay

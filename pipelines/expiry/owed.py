@@ -4,11 +4,10 @@ They are rolled: a copy that waits for the same time goes to the end of the log 
 puts back what waits longer than its wheel reaches (docs/rocketmq/delay-retry-transaction.md 2.5).
 """
 
-from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, is_too_far, log_time_ms, to_settle, with_rules
@@ -93,20 +92,20 @@ def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
 
 def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPlan:
     """The plan that appends copies of what is owed, in the order in which it is due."""
-    copies = partial(
-        rolled_copies, log_ms=log_time_ms(at, now_ms), levels_ms=at.store.settings.delay_levels_ms
-    )
+    log_ms = log_time_ms(at, now_ms)
+    copies = partial(rolled_copies, log_ms=log_ms, is_far=is_too_far(at, log_ms))
     return plan_copies(at, owed, copies, now_ms, run_id)
 
 
-def rolled_copies(rows: DataFrame, log_ms: int, levels_ms: Sequence[int]) -> DataFrame:
+def rolled_copies(rows: DataFrame, log_ms: int, is_far: Column) -> DataFrame:
     """Copies that differ from their sources in nothing but their offsets and their store timestamp.
 
     An imported row whose time is too far away is due at once. Its copy does not count as imported, so it gets such a time.
 
     rows    rows of the log with `order`
     log_ms  as of log_time_ms
+    is_far  as of is_too_far
     """
     rolled = rows.withColumns({"purpose": F.lit(ROLL), "claim": F.lit(SETTLE)})
-    due_ms = F.when(is_too_far(log_ms, levels_ms), F.lit(log_ms)).otherwise(F.col("due_ms"))
+    due_ms = F.when(is_far, F.lit(log_ms)).otherwise(F.col("due_ms"))
     return copies_of(rolled, {"due_ms": due_ms})

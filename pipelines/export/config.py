@@ -10,8 +10,10 @@ from pyspark.sql import functions as F
 from pipelines.broker_files.broker_config import CONFIG
 from pipelines.export.settled import Settled
 from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from pipelines.rocketmq.settings import OF_AN_IMPORT
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import LogHead
+from pipelines.store.role import settings_now, without_role
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import TopicConfig, first_topics, read_topics
 from schemas import CONSUMER_OFFSETS, SUBSCRIPTIONS
@@ -53,6 +55,34 @@ def checkpoint(head: LogHead, index_timestamp: int) -> bytes:
     """
     stored = head.last_store_timestamp
     return struct.pack(">qqq", stored, stored, index_timestamp).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def broker_conf(at: Snapshot) -> bytes:
+    """The settings of the store, but for its role and for where an imported broker had its files, as Java's Properties."""
+    left_out = {*OF_AN_IMPORT} - {"messageIndexEnable"}
+    given = {
+        name: value for name, value in without_role(settings_now(at).given).items() if name not in left_out
+    }
+    return "".join(f"{name}={_escaped(given[name])}\n" for name in sorted(given)).encode("ascii")
+
+
+def _escaped(value: str) -> str:
+    """A value in the text of a Java Properties file.
+
+    >>> print(_escaped(" a\\\\b é"))
+    \\ a\\\\b \\u00e9
+    """
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    if escaped.startswith(" "):
+        escaped = f"\\{escaped}"
+    units = struct.unpack(f">{len(escaped.encode('utf-16-be')) // 2}H", escaped.encode("utf-16-be"))
+    return "".join(chr(unit) if 32 <= unit < 127 else f"\\u{unit:04x}" for unit in units)
+
+
+def subscriptions_by_tag(at: Snapshot) -> list[list[str]]:
+    """The subscriptions that a broker's own files have no place for: (group, topic, expression)."""
+    rows = sorted(at.rows(SUBSCRIPTIONS), key=lambda row: (row.group, row.topic))
+    return [[row.group, row.topic, row.expression] for row in rows if row.expression_type == "TAG"]
 
 
 def _topic(topic: TopicConfig) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
-from pipelines.export.config import CHECKPOINT, checkpoint, config_files
+from pipelines.export.config import CHECKPOINT, broker_conf, checkpoint, config_files, subscriptions_by_tag
 from pipelines.export.directory import LOCK, UNDER_WAY, ExportDirectory, expect_apart, held
 from pipelines.export.index import KnownIndex, write_index
 from pipelines.export.queues import topics_without_files, write_queues
@@ -21,12 +22,14 @@ from pipelines.export.segments import segment_path, write_segments
 from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
 from pipelines.log.one_row import last_row
+from pipelines.store.backup import SPEAK_OF_THE_LOG
+from pipelines.store.floors import LOG_OF_FLOORS, read_floors
 from pipelines.store.head import read_head
-from pipelines.store.holes import lost_at
+from pipelines.store.holes import holes_of_log, lost_at
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUTS
 
-NOTE = "commitlake-export.json"
 ABORT = "abort"
 
 
@@ -41,6 +44,8 @@ class Note:
     under_way_to     how far a run that has begun writes; 0 once it is complete
     last_record      its last record, also of a run that has begun, by the columns of log/one_row.SAME; empty: not known
     queue_file_bytes size of its queue files; 0: not known
+    timer            where its timer reads next, and the slot of the first message that waits there or before, ms; or empty
+    subscriptions    those by tag: (group, topic, expression)
     """
 
     log_id: str
@@ -50,6 +55,8 @@ class Note:
     under_way_to: int = 0
     last_record: list[Any] = field(default_factory=list)
     queue_file_bytes: int = 0
+    timer: list[int] = field(default_factory=list)
+    subscriptions: list[list[str]] = field(default_factory=list)
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
@@ -57,7 +64,7 @@ class Note:
         files = {int(number): (name, items) for number, (name, items) in found.pop("index_files").items()}
         # A note of an earlier version says nothing of segments.
         segments = {int(segment): items for segment, items in found.pop("index_segments", {}).items()}
-        index = KnownIndex(files, segments, found.pop("index_timestamp"))
+        index = KnownIndex(files, segments, found.pop("index_timestamp"), found.pop("index_slots", 0))
         return cls(**found, index=index)
 
     def content(self) -> bytes:
@@ -70,6 +77,7 @@ class Note:
                 "index_files": index["files"],
                 "index_segments": index["segments"],
                 "index_timestamp": index["last_full_timestamp"],
+                "index_slots": index["slots"],
             }
         ).encode()
 
@@ -85,6 +93,16 @@ class Exported:
     settled: Settled
 
 
+def _expect_whole_import(at: Snapshot, end: int) -> None:
+    """Raises StoreError where an import is under way or was cut short: its broker has settled more than the log has."""
+    needed = read_floors(at).get(LOG_OF_FLOORS, 0)
+    if needed > end:
+        raise StoreError(
+            f"an import into the store has not ended: the log has {end} of {needed} bytes of the broker's. Nothing was "
+            "written; run `commitlake import_store` again, then this"
+        )
+
+
 class Export:
     """An export of a store, as of one snapshot, into a directory that is empty or holds an earlier export of it.
 
@@ -94,10 +112,14 @@ class Export:
     def __init__(self, store: Store, to: str, now_ms: int) -> None:
         self.to = ExportDirectory(to)
         self._at = store.snapshot()
+        for table in SPEAK_OF_THE_LOG:  # pinned before it: they may be older, never newer
+            self._at.version(table)
         self._now_ms = now_ms
         self.head = read_head(self._at)
         self._log_id = self._at.table_id(COMMITLOG)
         expect_apart(self._at, to)
+        _expect_whole_import(self._at, self.head.next_offset)
+        self._note_found = self.to.found.read(NOTE)
         self._note = self._read_note()
 
     @cached_property
@@ -131,7 +153,7 @@ class Export:
         Raises StoreError where another export or a broker uses the directory, or has written to it since it was read.
         """
         with held(self._at.store.spark, self.to.uri):
-            if self._read_note() != self._note:
+            if self.to.found.read(NOTE) != self._note_found:
                 raise StoreError(
                     f"another export has written to {self.to.uri} meanwhile. Nothing was written; run this again, and it "
                     "adds what is new"
@@ -140,6 +162,7 @@ class Export:
 
     def _write(self, advance: Callable[[int], None]) -> Exported:
         at, to = self._at, self.to
+        self._expect_no_hole()
         messages, segments, files = 0, 0, 0
         last_record = self._last_record(self.head.next_offset)
         to.write(ABORT, [])
@@ -165,17 +188,36 @@ class Export:
         for path, content in config_files(at, self.head, settled, self._now_ms):
             to.write(path, [content])
             files += 1
-        files += write_timer(at, to, self.head, self._now_ms)
+        timer = write_timer(at, to, self.head, self._now_ms)
+        to.write(SETTINGS_FILE, [broker_conf(at)])
         head = self.head
         self._write_note(
             Note(
-                self._log_id, head.append_seq, head.next_offset, index, 0, last_record, self._queue_file_bytes
+                self._log_id,
+                head.append_seq,
+                head.next_offset,
+                index,
+                0,
+                last_record,
+                self._queue_file_bytes,
+                timer.times,
+                subscriptions_by_tag(at),
             )
         )
         to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
         to.delete(ABORT)
         to.delete(UNDER_WAY)
-        return Exported(messages, segments, files + 2, self.head.next_offset, settled)
+        return Exported(messages, segments, files + timer.files + 3, self.head.next_offset, settled)
+
+    def _expect_no_hole(self) -> None:
+        """Raises BadInput where a part of the log that is to be written is lost: a broker's log has no gap."""
+        lost = [row for row in holes_of_log(self._at) if self.size and row.to_offset > self._first_segment]
+        if lost:
+            raise BadInput(
+                f"the log has lost bytes {lost[0].from_offset} to {lost[0].to_offset} ({lost[0].reason}), and a broker "
+                f"stops reading at such a gap. Nothing was written; export what lies around it: `commitlake export_store "
+                f"--store {self._at.store.uri} --to DIR --format jsonl`"
+            )
 
     def _read_note(self) -> Note | None:
         found = self.to.found

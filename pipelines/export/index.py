@@ -55,16 +55,25 @@ class KnownIndex:
     files     name and items of each file, by its number
     segments  items of each segment of the log that has some; empty where that is not known
     last_full_timestamp  store time of the last message of the last full file; 0 without one
+    slots     hash slots of each file; 0 where that is not known
     """
 
     files: Mapping[int, KnownFile] = field(default_factory=dict)
     segments: Mapping[int, int] = field(default_factory=dict)
     last_full_timestamp: int = 0
+    slots: int = 0
 
-    def is_of(self, size: int) -> bool:
-        """Whether each of its files but the last has `size` items, as with this maxIndexNum."""
+    def is_of(self, size: int, slots: int) -> bool:
+        """Whether each of its files but the last has `size` items, and all have `slots`, as with these settings."""
         items = [self.files[file][1] for file in sorted(self.files)]
-        return all(count == size for count in items[:-1]) and max(items, default=0) <= size
+        is_of_size = all(count == size for count in items[:-1]) and max(items, default=0) <= size
+        return is_of_size and self.slots in (0, slots)
+
+    def is_in(self, to: ExportDirectory) -> bool:
+        """Whether its files are in a directory."""
+        return {name for name, _ in self.files.values()} <= {
+            entry.name for entry in to.found.entries("index")
+        }
 
     def before(self, segment: int) -> list[tuple[int, int]]:
         """The segments before one, and their items, in order."""
@@ -267,7 +276,8 @@ def write_index(
     """
     settings = at.store.settings
     size = int(settings["maxIndexNum"]) - 1
-    if not known.is_of(size):  # maxIndexNum was another
+    slots = int(settings["maxHashSlotNum"])
+    if not known.is_of(size, slots) or not known.is_in(to):  # maxIndexNum or maxHashSlotNum was another
         to.delete("index")
         known = KnownIndex()
     first_new = from_offset - from_offset % settings.segment_bytes
@@ -287,7 +297,7 @@ def write_index(
     names = dict(zip(spans, file_names(begins, named, stay[kept - 1][0] if kept else ""), strict=True))
     written = {file: (names[file], end - begin) for file, (begin, end) in spans.items()}
     changed = [file for file, found in written.items() if known.files.get(file) != found]
-    writer = IndexFiles(to, int(settings["maxHashSlotNum"]), size, names, ends, items)
+    writer = IndexFiles(to, slots, size, names, ends, items)
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -300,7 +310,7 @@ def write_index(
     )
     whole = stay | written
     full = [ends[file].store_timestamp for file in sorted(ends) if whole[file][1] == size]
-    after = KnownIndex(whole, dict(items.counts), full[-1] if full else 0)
+    after = KnownIndex(whole, dict(items.counts), full[-1] if full else 0, slots)
     return files.mapInArrow(write, SUMMARY), after
 
 

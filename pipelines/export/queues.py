@@ -16,7 +16,7 @@ from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.errors import BadInput
 from pipelines.export.directory import ExportDirectory
 from pipelines.rocketmq.record import FIXED_BYTES
-from pipelines.rocketmq.settings import INT_MAX
+from pipelines.rocketmq.settings import INT_MAX, LONG_MAX
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.head import LogHead
 from pipelines.store.progress import covered, followed_rows
@@ -171,7 +171,7 @@ def _bounds(at: Snapshot, head: LogHead, units: int) -> DataFrame:
             if topic == LOG_TOPIC or topic in without_files or next_offset <= 0:
                 continue
             min_offset = min(head.min_queue_offsets.get((topic, queue_id), 0), next_offset)
-            if next_offset - min_offset > most_entries:
+            if next_offset - min_offset > most_entries or next_offset > LONG_MAX // UNIT_BYTES:
                 raise BadInput(
                     f"queue {queue_id} of topic {topic} goes from offset {min_offset} to {next_offset}, which is more "
                     "messages than the log has room for: a damaged record was imported. A broker cannot have such a queue; "

@@ -121,13 +121,13 @@ def blank_record(free_bytes: int) -> bytes:
 
 
 def host_bytes(host: str) -> bytes:
-    """The address and port of `ip:port` or `[ipv6]:port`, 8 or 20 bytes.
+    """The address and port of `ip:port` or `[ipv6]:port`, 8 or 20 bytes. A damaged record may have any 32 bits as port.
 
     >>> host_bytes("10.0.0.1:50000").hex()
     '0a0000010000c350'
     """
     address, _, port = host.rpartition(":")
-    return ipaddress.ip_address(address.strip("[]")).packed + struct.pack(">i", int(port))
+    return ipaddress.ip_address(address.strip("[]")).packed + struct.pack(">I", int(port))
 
 
 def _hosts(hosts: pa.Array) -> pa.BinaryArray:

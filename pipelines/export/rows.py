@@ -11,6 +11,7 @@ from pipelines.retry.redrive import DROPPED
 from pipelines.rocketmq.flags import TRANSACTION_BITS
 from pipelines.rocketmq.names import SEND_FORBIDDEN
 from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import literal_path
 from schemas import COMMITLOG
@@ -46,15 +47,21 @@ class Part:
         chosen = ~F.col("topic").isin(*SEND_FORBIDDEN)
         if self.topics:
             chosen = chosen & F.col("topic").isin(*self.topics)
-        for column, least, end in (
-            ("physical_offset", self.from_offset, self.to_offset),
-            ("store_timestamp", self.begin, None if self.end is None else self.end + 1),
+        offset, stored = F.col("physical_offset"), F.col("store_timestamp")
+        for bound, condition in (
+            (self.from_offset, offset >= _long(self.from_offset)),
+            (self.to_offset, offset < _long(self.to_offset)),
+            (self.begin, stored >= _long(self.begin)),
+            (self.end, stored <= _long(self.end)),
         ):
-            if least is not None:
-                chosen = chosen & (F.col(column) >= least)
-            if end is not None:
-                chosen = chosen & (F.col(column) < end)
+            if bound is not None:
+                chosen = chosen & condition
         return chosen
+
+
+def _long(bound: int | None) -> int:
+    """A bound as a long: those beyond are as good as the last one."""
+    return max(-LONG_MAX - 1, min(bound or 0, LONG_MAX))
 
 
 def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int]:

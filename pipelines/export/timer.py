@@ -7,7 +7,7 @@ where that row is settled a unit without effect names it: one of a slot that the
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +48,23 @@ WHEEL_SLOTS = 2 * 7 * 24 * 3600
 # Who waits longer is put back into the timer on the way.
 ROLL_WINDOW_SLOTS = 2 * 24 * 3600
 CHECKPOINT_BYTES = 4_096
+TIMER_CHECK = f"{CONFIG}/timercheck"
 # Of the unit without effect, which comes last; `write` gives it a slot that is past.
 LAST_SLOT = LONG_MAX
 
-_SUMMARY = "units long"
+_SUMMARY = "units long, first_slot long"
+
+
+@dataclass(frozen=True)
+class Timer:
+    """What was written of a timer.
+
+    files  how many
+    times  the slot that it reads next, and that of the first message that waits there or before, ms; empty without any
+    """
+
+    files: int = 0
+    times: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -67,24 +80,28 @@ class TimerFiles:
     read_time_ms: int
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the log's files and the wheel; a row with the number of units.
+        """Write the log's files and the wheel; a row with the number of units, and the first slot that they had themselves.
 
-        batches  rows in the order of their slots: `slot` (ms), `magic`, `physical_offset`, `size_bytes`, `topic_hash`
+        batches  rows in the order of their slots: `slot` (ms), `magic`, `physical_offset`, `size_bytes`, `topic_hash`,
+                 `own_slot` (ms; that of a message that is overdue has passed)
         """
         wheel = np.zeros(WHEEL_SLOTS, SLOT)
         log = _TimerLog(self.to)
-        chain = _Chain(-1, -1)
+        chain, first_slot = _Chain(-1, -1), LAST_SLOT
         for batch in batches:
             if batch.num_rows:
+                first_slot = min(first_slot, int(batch.column("own_slot").to_numpy().min()))
                 chain = self._append(log, wheel, batch, chain)
         log.close()
         self.to.write("timerwheel", [wheel.tobytes()])
-        yield pa.RecordBatch.from_pydict({"units": pa.array([log.units], pa.int64())})
+        yield pa.RecordBatch.from_pydict({"units": [log.units], "first_slot": [first_slot]})
 
     def _append(
         self, log: "_TimerLog", wheel: npt.NDArray, batch: pa.RecordBatch, chain: "_Chain"
     ) -> "_Chain":
-        slot, magic, physical_offset, size_bytes, topic_hash = (column.to_numpy() for column in batch.columns)
+        slot, magic, physical_offset, size_bytes, topic_hash, _ = (
+            column.to_numpy() for column in batch.columns
+        )
         waits = slot != LAST_SLOT
         slot = np.where(waits, slot, self.read_time_ms - self.precision_ms)
         positions = log.positions(len(slot))
@@ -162,31 +179,34 @@ def log_bytes(units: int) -> int:
     return whole * LOG_FILE_BYTES + rest * UNIT.itemsize
 
 
-def write_timer(at: Snapshot, to: ExportDirectory, head: LogHead, now_ms: int) -> int:
-    """Write the timer's files where the store has timed messages; how many files."""
+def write_timer(at: Snapshot, to: ExportDirectory, head: LogHead, now_ms: int) -> Timer:
+    """Write the timer's files where the store has timed messages, in place of those of an earlier export."""
+    for path in ("timerlog", "timerwheel", TIMER_CHECK):
+        to.delete(path)
     queue_offset = head.next_queue_offsets.get((TIMER_TOPIC, 0), 0)
     if not queue_offset:
-        return 0
+        return Timer()
     precision_ms = int(at.store.settings["timerPrecisionMs"])
     read_time_ms = now_ms - now_ms % precision_ms
     units = timer_units(at, precision_ms, read_time_ms, queue_offset)
     in_order = units.repartition(1).sortWithinPartitions("slot", "physical_offset")
     files = TimerFiles(to, precision_ms, read_time_ms)
     written = in_order.mapInArrow(files.write, _SUMMARY).collect()
-    count = written[0].units if written else 0
+    count, first_slot = (written[0].units, written[0].first_slot) if written else (0, LAST_SLOT)
     check = struct.pack(">qqqqqqq", read_time_ms, log_bytes(count), queue_offset, queue_offset, 0, now_ms, 1)
-    to.write(f"{CONFIG}/timercheck", [check.ljust(CHECKPOINT_BYTES, b"\0")])
-    return 2 + -(-max(count, 1) // UNITS_OF_A_FILE)
+    to.write(TIMER_CHECK, [check.ljust(CHECKPOINT_BYTES, b"\0")])
+    return Timer(2 + -(-max(count, 1) // UNITS_OF_A_FILE), [read_time_ms, min(first_slot, read_time_ms)])
 
 
 def timer_units(at: Snapshot, precision_ms: int, read_time_ms: int, queue_offset: int) -> DataFrame:
     """A row a waiting timed message, and one without effect for the queue's last row: `slot`, `magic`, `physical_offset`,
-    `size_bytes`, `topic_hash`.
+    `size_bytes`, `topic_hash`, `own_slot`.
 
     What is overdue is put into the slot that the timer reads next, what waits longer than the wheel's window on its way.
     """
     window = ROLL_WINDOW_SLOTS * precision_ms
-    slot = F.greatest(F.col("due_ms") - precision_ms, F.lit(read_time_ms))
+    own_slot = F.col("due_ms") - precision_ms
+    slot = F.greatest(own_slot, F.lit(read_time_ms))
     waits = slot - read_time_ms
     half_way = F.when(waits - window < window // 3, window // 2).otherwise(window)
     rolls = waits >= window
@@ -201,6 +221,7 @@ def timer_units(at: Snapshot, precision_ms: int, read_time_ms: int, queue_offset
         "physical_offset",
         F.col("size_bytes").cast("long").alias("size_bytes"),
         F.coalesce(java_hash(F.col("real_topic")), F.lit(0)).cast("long").alias("topic_hash"),
+        own_slot.alias("own_slot"),
     )
     is_last = (F.col("topic") == TIMER_TOPIC) & (F.col("queue_offset") == queue_offset - 1)
     last = (
@@ -212,6 +233,7 @@ def timer_units(at: Snapshot, precision_ms: int, read_time_ms: int, queue_offset
             "physical_offset",
             F.col("size_bytes").cast("long").alias("size_bytes"),
             F.lit(0).cast("long").alias("topic_hash"),
+            F.lit(LAST_SLOT).alias("own_slot"),
         )
     )
     return units.unionByName(last)

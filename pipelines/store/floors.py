@@ -7,6 +7,10 @@ from schemas import FLOORS
 
 # An append id of an import begins with this; the bytes of the broker's log that it holds follow.
 IMPORT_PREFIX = "import:"
+# The follower whose position is the end of the broker's log, bytes: what the other floors speak of lies before it.
+LOG_OF_FLOORS = "log"
+# The follower that says that due times are as a store gave them, not a broker's level table: they are never too far.
+OF_AN_EXPORT = "export"
 
 
 def read_floors(at: Snapshot) -> Mapping[str, int]:

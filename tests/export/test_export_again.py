@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.broker_files.export_note import NOTE
 from pipelines.errors import StoreError
 from pipelines.export import index
 from pipelines.export.directory import ExportDirectory
-from pipelines.export.export import NOTE, Export
+from pipelines.export.export import Export
 from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.head import read_head

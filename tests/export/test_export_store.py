@@ -80,7 +80,15 @@ def test_the_config_says_what_the_brokers_says(broker_and_export: tuple[Path, Pa
 def test_nothing_is_left_of_the_way(broker_and_export: tuple[Path, Path, JobRun]) -> None:
     _, export, run = broker_and_export
     names = {entry.name for entry in export.iterdir()} - {"timerlog", "timerwheel"}
-    written = {"checkpoint", "commitlake-export.json", "commitlog", "config", "consumequeue", "index"}
+    written = {
+        "broker.conf",
+        "checkpoint",
+        "commitlake-export.json",
+        "commitlog",
+        "config",
+        "consumequeue",
+        "index",
+    }
     assert names == {*written, "lock"}
     assert run.result["files"] == sum(1 for file in export.rglob("*") if file.is_file()) - 1
 
