@@ -148,7 +148,7 @@ class _Records:
             file = self._file(groups[0].path)
             last = -1
             for batch in file.iter_batches(
-                _rows_at_once(file, groups[0].number), [groups[0].number], columns=list(COLUMNS)
+                _rows_at_once(file, groups[0]), [groups[0].number], columns=list(COLUMNS)
             ):
                 offsets = batch.column("physical_offset").to_numpy()
                 if offsets[0] <= last or (np.diff(offsets) <= 0).any():
@@ -195,9 +195,11 @@ def _overlapping(groups: Iterable[RowGroup]) -> Iterator[list[RowGroup]]:
         yield together
 
 
-def _rows_at_once(file: pq.ParquetFile, number: int) -> int:
-    group = file.metadata.row_group(number)
-    return max(1, min(MOST_ROWS_OF_A_BATCH, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)))
+def _rows_at_once(file: pq.ParquetFile, group: RowGroup) -> int:
+    known = file.metadata.row_group(group.number)
+    # Bodies that are the same are once in the file, and as often in a batch as in the log.
+    group_bytes = max(known.total_byte_size, group.last_offset - group.first_offset, 1)
+    return max(1, min(MOST_ROWS_OF_A_BATCH, BATCH_BYTES * known.num_rows // group_bytes))
 
 
 def _ends_of(records: pa.BinaryArray) -> tuple[pa.Scalar, pa.Scalar]:
