@@ -196,6 +196,7 @@ def test_config_comes_along(imported: Imported):
     assert subscription.expression == "amount > 500 AND region IN ('cn-hz','us-1') OR vip = TRUE"
     floors = {row.follower: row.position for row in store.floors.collect()}
     (said,) = imported.answers["store"]
+    assert floors.pop("log") == said["maxPhyOffset"]
     assert floors == {
         "a": {
             "schedule:1": 14, "schedule:2": 10, "schedule:3": 31, "schedule:4": 31, "schedule:5": 12,
