@@ -10,7 +10,9 @@ from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import head_as_found
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
+from pipelines.store.replicas import read_replicas
 from pipelines.store.role import SLAVE, follows, settings_now, without_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
@@ -162,6 +164,8 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"`commitlake replicate --store {master.uri} --master {at.store.uri}`"
         )
     if _is_later(at, master):
+        if point == LOG_BEGINS:
+            _expect_of_one_set(at, master)
         return point
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
@@ -176,6 +180,19 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"what the slave has, promote it: `commitlake promote --store {at.store.uri}`"
         )
     return min([point, *cuts])
+
+
+def _expect_of_one_set(at: Snapshot, master: Master) -> None:
+    """Raises BadInput where a store has nothing to do with a master that was promoted while its log was empty.
+
+    They share no byte by which it would show whether they ever were one log.
+    """
+    known = (each.uri for each in read_replicas(at).values() if each.uri)
+    if not follows(at, master.uri) and not any(is_same_directory(uri, master.uri) for uri in known):
+        raise BadInput(
+            f"the master at {master.uri} was promoted while its log was empty, and the store at {at.store.uri} has never "
+            f"known it (its table replicas does not name it): they may never have been one log. {_new_slave()}"
+        )
 
 
 def _both_promoted(at: Snapshot, own: Epoch, master: Master, masters: Epoch) -> str:

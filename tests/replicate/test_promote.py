@@ -9,10 +9,13 @@ import pytest
 
 from pipelines.reports.copies import election
 from pipelines.store import commit as committing
+from pipelines.store.commit import commit
 from pipelines.store.epochs import read_epochs
+from pipelines.store.plan import Plan
 from pipelines.store.role import is_slave, settings_now
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.store import Store
-from schemas import COMMITLOG
+from schemas import COMMITLOG, EPOCHS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import bounds_of, log_of, replicate, slave_of
@@ -239,6 +242,30 @@ def test_a_promotion_with_a_number_of_its_own_that_was_killed_is_made_again(
         promote(new, *number, exit_status=9)
     assert promote(new, *number)["epoch"] == 5
     assert not is_slave(new.store.snapshot())
+
+
+@pytest.mark.slow
+def test_an_old_master_follows_a_slave_that_was_promoted_before_it_had_a_message(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old, unrelated = life(), life()
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, {"topic": "T", "body": "old"})
+    unrelated.put(B, {"topic": "T", "body": "unrelated"})
+    promote(new)
+    new.put(B, {"topic": "T", "body": "new"})
+    assert epochs(new.store) == [(1, 0), (2, 0)]
+    refused = replicate(unrelated.store.uri, new.store.uri, exit_status=2)
+    assert "may never have been one log" in refused.stderr
+    # An earlier version has recorded the second epoch alone.
+    commit(new.store, lambda at: Plan((whole_table_write(at, EPOCHS, [(2, 0)]),)))
+    rejoined = replicate(old.store.uri, new.store.uri).result
+    assert (rejoined["truncated_from"], rejoined["copied"]) == (0, 1)
+    assert log_of(old.store) == log_of(new.store)
+    assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"old"]
+    assert epochs(old.store) == epochs(new.store)
+    old.job("dispatch", B)
+    old.expect_promises()
 
 
 def test_an_epoch_that_no_int_holds_is_refused_before_the_first_step(
