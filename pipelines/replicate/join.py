@@ -9,7 +9,7 @@ from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
-from pipelines.store.head import head_as_found
+from pipelines.store.head import has_begun, head_as_found
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import read_replicas
@@ -72,7 +72,7 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     _expect_same_segments(at, master)
     head = head_as_found(at)
     master = master.reaching(head.next_offset)
-    if at.number(COMMITLOG) < 0:
+    if not has_begun(at):
         return head.next_offset
     if at.is_empty(COMMITLOG):
         _expect_not_expired(head.next_offset, master)

@@ -19,7 +19,7 @@ from pipelines.replicate.join import expect_joins, plan_role
 from pipelines.replicate.master import Master
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
-from pipelines.store.head import read_head
+from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
@@ -292,9 +292,47 @@ def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(
     commit(empty, lambda at: plan_role(at, Master.read(master), "3", empty.settings, B))
     commit(empty, lambda at: plan_fence(at, master.uri))
     known = Master.read(master)
+    assert expect_joins(empty.snapshot(), known) == 0
+    # Its messages have expired.
+    commit(empty, lambda at: Plan((bounds_write(at, LogHead(0, 50, 50, 0)),)))
     later = dataclasses.replace(known, head=dataclasses.replace(known.head, min_offset=100))
     with pytest.raises(BadInput, match="the master's begins at 100: what lies between has expired there"):
         expect_joins(empty.snapshot(), later)
+
+
+@pytest.mark.slow
+def test_a_first_put_that_was_planned_before_an_empty_store_became_a_slave_is_refused(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, empty = life(), life()
+    master.put(B, {"topic": "T", "body": "master's"})
+    empty.job("topics", B, "create", "T")
+    source, write = empty.input({"topic": "T", "body": "in flight"}), committing._write
+
+    def after_it_follows(store: Store, writes: Any, committed: Any) -> None:
+        if store.uri == empty.store.uri and any(each.table is COMMITLOG for each in writes):
+            monkeypatch.setattr(committing, "_write", write)
+            replication.join_master(empty.store, replication.Following(master.store.uri), B)
+        write(store, writes, committed)
+
+    monkeypatch.setattr(committing, "_write", after_it_follows)
+    refused = empty.run("put_messages", B, "--input", source)
+    assert refused.exit_status == 2
+    assert f"is a slave of {master.store.uri}" in refused.stderr
+    ended = replicate(empty.store.uri, master.store.uri).result
+    assert (ended["copied"], ended["truncated_from"]) == (1, None)
+    assert log_of(empty.store) == log_of(master.store)
+    assert bounds_of(empty.store) == bounds_of(master.store)
+
+
+@pytest.mark.slow
+def test_an_empty_store_begins_where_its_master_does(life: Callable[..., Life]) -> None:
+    master, empty = (life(mappedFileSizeCommitLog="1024") for _ in range(2))
+    master.put(B, *[{"topic": "T", "queue_id": 0, "body": "b" * 300}] * 5)
+    ended = replicate(empty.store.uri, master.store.uri, "--from-last-file").result
+    assert ended["copied"] == 1
+    assert log_of(empty.store) == log_of(master.store)[-1:]
+    assert bounds_of(empty.store)["T", 0] == (4, 5)
 
 
 WRITERS = """
