@@ -14,7 +14,7 @@ from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
-from pipelines.replicate.truncate import finish_truncation, truncate
+from pipelines.replicate.truncate import cut_not_reported, finish_truncation, truncate
 from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
@@ -149,7 +149,7 @@ def _plan_before_rows(at: Snapshot, master: Master, from_last_file: bool) -> Pla
 
 
 def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | None:
-    """Cut off what the master never had; its offset, or None where there is nothing.
+    """Cut off what the master never had; its offset, None where there is nothing. A run that was killed may have cut it off.
 
     made_before  offset of a cut that this run has made already, as an earlier one had not got so far
     """
@@ -159,6 +159,8 @@ def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | 
     if has_begun(at) and expect_joins(at, master) < head_as_found(at).next_offset:
         cuts.append(truncate(run.store, lambda at: expect_joins(at, master), master.uri))
     cut_from = _first_of(cuts)
+    if cut_from is None:
+        cut_from = cut_not_reported(run.store.snapshot())
     if cut_from is not None:
         run.wrote = True
         run.warn(
