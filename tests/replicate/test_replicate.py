@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
+from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.replicate import acks, copy_log
 from pipelines.replicate import follow as replication
@@ -22,7 +23,7 @@ from pipelines.store.commit import commit
 from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
+from schemas import COMMITLOG, REPLICAS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
 from tests.conftest import JobRun, run_job
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
@@ -228,6 +229,9 @@ def test_it_follows_no_store_that_is_not_its_master(
         == 0
     )
     for store, of, reason in (
+        (str(tmp_path / "new"), "", "--master is empty"),
+        (f"{master}/inside", master, "lies in the master's directory"),
+        (f"{link}/inside", master, "lies in the master's directory"),
         (master, master, "is the slave's own directory"),
         (master, str(link), "is the slave's own directory"),
         (str(tmp_path / "new"), str(tmp_path / "nowhere"), "where there is no store"),
@@ -333,6 +337,29 @@ def test_an_empty_store_begins_where_its_master_does(life: Callable[..., Life]) 
     assert ended["copied"] == 1
     assert log_of(empty.store) == log_of(master.store)[-1:]
     assert bounds_of(empty.store)["T", 0] == (4, 5)
+
+
+@pytest.mark.slow
+def test_the_rest_of_a_segment_is_not_taken_for_messages_that_have_expired(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    message = {"topic": "T", "queue_id": 0, "body": "b" * 300}
+    master = life(mappedFileSizeCommitLog="1024")
+    master.put(B, message)
+    lacking = slave_of(master, tmp_path / "lacking")
+    master.put(B, message)
+    whole = slave_of(master, tmp_path / "whole")
+    master.put(B, message)
+    master.job("dispatch", B)
+    # So long as it knows them it keeps what they lack.
+    commit(master.store, lambda at: Plan((at.replace(REPLICAS, at.read(REPLICAS).limit(0)),)))
+    expired = master.job("maintain", B + 2 * HOUR_MS, "--retention-hours", 1, "--force").result
+    assert (expired["segments_expired"], read_head(master.store.snapshot()).min_offset) == (1, 1024)
+    refused = replicate(lacking.store.uri, master.store.uri, exit_status=2)
+    assert "what lies between has expired there" in refused.stderr
+    assert replicate(whole.store.uri, master.store.uri).result["copied"] == 1
+    whole.job("dispatch", B)
+    whole.expect_promises()
 
 
 WRITERS = """
