@@ -11,6 +11,9 @@ from schemas import EPOCHS
 
 LOG_BEGINS = 0
 
+# The greatest number that may be chosen: each later promotion needs a greater one, and an epoch's number is an int.
+MOST_CHOSEN = 2_000_000_000
+
 
 @dataclass(frozen=True, order=True)
 class Epoch:
@@ -86,7 +89,7 @@ def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
     >>> with_promotion([Epoch(1, 0)], 0, None)
     [Epoch(epoch=1, start_offset=0), Epoch(epoch=2, start_offset=0)]
 
-    Raises BadInput for a number that is not after the last one, or too great.
+    Raises BadInput for a number that is not after the last one, or where an int holds no later one.
     """
     last = max(epochs)
     if number is not None and number <= last.epoch:
@@ -95,5 +98,8 @@ def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
             "greater number, or none"
         )
     if (last.epoch if number is None else number - 1) >= INT_MAX:
-        raise BadInput(f"an epoch's number is an int, at most {INT_MAX}: give a smaller --epoch, or none")
+        raise BadInput(
+            f"the epoch would be {(last.epoch + 1) if number is None else number}, and an epoch's number is an int, at most "
+            f"{INT_MAX}: no later epoch can begin. A new store begins at 1: `commitlake export_store`, then `import_store`"
+        )
     return [*epochs_before(epochs, log_end), Epoch(last.epoch + 1 if number is None else number, log_end)]
