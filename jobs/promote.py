@@ -8,7 +8,6 @@ from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.replicate.promote import promote_slave
-from pipelines.store.role import master_of
 from pipelines.store.store import Store
 
 
@@ -27,13 +26,7 @@ def promote(
     ] = None,
 ) -> dict[str, Any]:
     """Make a slave the master; its old master is fenced."""
-    followed = master_of(run.store.snapshot())
     promoted = promote_slave(run, epoch, _opened(run, old_master))
-    if old_master is None and followed is not None:
-        run.warn(
-            f"the old master at {followed} is not fenced: it takes messages until it is, and they will be cut off. Where it "
-            f"can be reached, run `commitlake replicate --store {followed} --master {run.store.uri}`"
-        )
     run.say("dispatch builds the queues of what was copied last")
     return {"epoch": promoted.epoch, "max_offset": promoted.max_offset}
 
@@ -41,6 +34,8 @@ def promote(
 def _opened(run: Run, uri: str | None) -> Store | None:
     if uri is None:
         return None
+    if not uri.strip():
+        raise BadInput("--old-master is empty; name the master so far, or leave it out where that is lost")
     old = Store(run.spark, uri)
     if not old.exists():
         raise BadInput(

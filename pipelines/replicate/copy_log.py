@@ -25,7 +25,7 @@ from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.rocketmq.record import body_crc
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.floors import IMPORT_PREFIX
-from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, read_head
+from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, has_begun, read_head
 from pipelines.store.holes import holes_of_log
 from pipelines.store.plan import Plan, Planned
 from pipelines.store.snapshot import Snapshot
@@ -97,7 +97,7 @@ class Part:
 
 def start_of(at: Snapshot, master: Master, from_last_file: bool) -> int:
     """Where a slave's next row is to lie: at the end of its log; for an empty one where that is to begin."""
-    if at.number(COMMITLOG) >= 0:
+    if has_begun(at):
         return read_head(at).next_offset
     if from_last_file:
         return master.end - master.end % master.store.settings.segment_bytes
@@ -109,13 +109,14 @@ def plan_start(at: Snapshot, master: Master, from_last_file: bool) -> Plan:
 
     It is empty once the slave has rows.
     """
-    if at.number(COMMITLOG) >= 0:
+    if has_begun(at):
         return Plan()
     start = start_of(at, master, from_last_file)
     # A log from byte 0 has all messages of all queues: each begins at 0.
     begins = master.queues_from(start) if start else {}
-    head = LogHead(-1, start, start, 0, begins, begins)
-    if read_head(at) == head:
+    found = read_head(at)  # a fence has a number too
+    head = LogHead(found.append_seq, start, start, 0, begins, begins, found.bounds_append_seq)
+    if found == head:
         return Plan()
     return Plan((bounds_write(at, head),), follows_master=master.uri)
 

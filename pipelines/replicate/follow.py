@@ -14,18 +14,17 @@ from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
-from pipelines.replicate.truncate import finish_truncation, truncate
+from pipelines.replicate.truncate import cut_not_reported, finish_truncation, truncate
 from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
-from pipelines.store.head import head_as_found
+from pipelines.store.head import has_begun, head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import has_followed
 from pipelines.store.role import is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
-from schemas import COMMITLOG
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,11 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     known = settings_now(at)
     cuts = [finish_truncation(slave) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
-    commit(master.store, partial(first_ack, has_log=slave.snapshot().number(COMMITLOG) >= 0))
+    commit(master.store, partial(first_ack, has_log=has_begun(slave.snapshot())))
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known, now_ms))
     # Until a run has ended well: one that was killed may have taken the role and no more.
     is_new = taken.plan.writes or not has_followed(slave.snapshot(), master.uri)
-    if is_new and slave.snapshot().number(COMMITLOG) >= 0:
+    if is_new:
         cuts.append(_fence(slave, master))
     return Joined(master, replica_id, _first_of(cuts))
 
@@ -89,7 +88,7 @@ def _first_of(cuts: Iterable[int | None]) -> int | None:
 
 
 def _fence(slave: Store, master: Master) -> int | None:
-    """Have what was planned while the store was a master, or followed another one, lose the race.
+    """Have what was planned while the store was a master, or followed another one, lose the race; also a first message.
 
     The fence may take the number of a cut that another run has recorded: the offset of that, which is made then.
     """
@@ -150,16 +149,18 @@ def _plan_before_rows(at: Snapshot, master: Master, from_last_file: bool) -> Pla
 
 
 def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | None:
-    """Cut off what the master never had; its offset, or None where there is nothing.
+    """Cut off what the master never had; its offset, None where there is nothing. A run that was killed may have cut it off.
 
     made_before  offset of a cut that this run has made already, as an earlier one had not got so far
     """
     # Another run may have recorded a cut since this one joined.
     cuts = [made_before, finish_truncation(run.store)]
     at = run.store.snapshot()
-    if at.number(COMMITLOG) >= 0 and expect_joins(at, master) < head_as_found(at).next_offset:
+    if has_begun(at) and expect_joins(at, master) < head_as_found(at).next_offset:
         cuts.append(truncate(run.store, lambda at: expect_joins(at, master), master.uri))
     cut_from = _first_of(cuts)
+    if cut_from is None:
+        cut_from = cut_not_reported(run.store.snapshot())
     if cut_from is not None:
         run.wrote = True
         run.warn(

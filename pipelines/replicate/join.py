@@ -6,11 +6,13 @@ from typing import Any
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.one_row import first_row, last_row
 from pipelines.replicate.acks import before_the_role
-from pipelines.replicate.master import Master
+from pipelines.replicate.master import Master, queues_from
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
-from pipelines.store.head import head_as_found
+from pipelines.store.head import has_begun, head_as_found
+from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
+from pipelines.store.replicas import read_replicas
 from pipelines.store.role import SLAVE, follows, settings_now, without_role
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
@@ -67,13 +69,17 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     Raises BadInput where the store cannot follow this master: its segments have another size, its log is another's or has
     gone another way and no promotion says why, or what it lacks has expired there.
     """
+    return joining_point(at, master.reaching(head_as_found(at).next_offset))
+
+
+def joining_point(at: Snapshot, master: Master) -> int:
+    """As expect_joins, of the master as it was read, whatever it has appended since."""
     _expect_same_segments(at, master)
     head = head_as_found(at)
-    master = master.reaching(head.next_offset)
-    if at.number(COMMITLOG) < 0:
+    if not has_begun(at):
         return head.next_offset
     if at.is_empty(COMMITLOG):
-        _expect_not_expired(head.next_offset, master)
+        _expect_not_expired(at, head.next_offset, master)
         return head.next_offset
     point = _point(at, head.next_offset, master)
     difference = _difference(at, point, master)
@@ -84,7 +90,7 @@ def expect_joins(at: Snapshot, master: Master) -> int:
             f"{_them(at, master)} part at byte {point}, and the slave's begins at {head.min_offset}: it has nothing of what "
             f"they share. {_new_slave()}"
         )
-    _expect_not_expired(point, master)
+    _expect_not_expired(at, point, master)
     return point
 
 
@@ -124,8 +130,8 @@ def _where_both_were_promoted(at: Snapshot, point: int, master: Master, differen
 
 def _shared_epoch(at: Snapshot, point: int, master: Master) -> Epoch | None:
     """The last epoch that two logs have and before which they are one; not the first of all."""
-    masters = read_epochs(master.at)
-    shared = [each for each in read_epochs(at) if each in masters and LOG_BEGINS < each.start_offset < point]
+    own = read_epochs(at)
+    shared = [each for each in own if each in master.epochs and LOG_BEGINS < each.start_offset < point]
     is_one = (
         each for each in sorted(shared, reverse=True) if _difference(at, each.start_offset, master) is None
     )
@@ -134,21 +140,33 @@ def _shared_epoch(at: Snapshot, point: int, master: Master) -> Epoch | None:
 
 def _is_later(at: Snapshot, master: Master) -> bool:
     """Whether the master was promoted since the store was, or followed it."""
-    return max(read_epochs(master.at)).epoch > max(read_epochs(at)).epoch
+    return max(master.epochs).epoch > max(read_epochs(at)).epoch
 
 
-def _expect_not_expired(end: int, master: Master) -> None:
+def _expect_not_expired(at: Snapshot, end: int, master: Master) -> None:
     """Raises BadInput where the master no longer has what comes after the slave's log."""
-    if end < master.head.min_offset:
+    if end < master.head.min_offset and not _is_blank(at, end, master):
         raise BadInput(
             f"the slave's log ends at byte {end}, and the master's begins at {master.head.min_offset}: what lies between "
             f"has expired there. {_new_slave()}"
         )
 
 
+def _is_blank(at: Snapshot, end: int, master: Master) -> bool:
+    """Whether only the rest of a segment lies between an offset of a slave's log and where the master's begins.
+
+    A record that does not fit opens the next segment. Then no message lies between: each queue goes on there.
+    """
+    begins, segment_bytes = master.head.min_offset, settings_now(master.at).segment_bytes
+    if begins % segment_bytes or begins - end >= segment_bytes:
+        return False
+    own, masters = queues_from(at, head_as_found(at), end), master.queues_from(begins)
+    return all(own.get(queue, 0) == masters.get(queue, 0) for queue in {**own, **masters})
+
+
 def _point(at: Snapshot, own_end: int, master: Master) -> int:
     """The consistent point of the two logs. Raises BadInput where nothing says that the slave's rows after it may go."""
-    epochs, masters = read_epochs(at), read_epochs(master.at)
+    epochs, masters = read_epochs(at), master.epochs
     point = consistent_point(epochs, own_end, masters, master.end)
     if point is None:
         raise BadInput(
@@ -162,6 +180,8 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"`commitlake replicate --store {master.uri} --master {at.store.uri}`"
         )
     if _is_later(at, master):
+        if point == LOG_BEGINS:
+            expect_of_one_set(at, master)
         return point
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
@@ -176,6 +196,19 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"what the slave has, promote it: `commitlake promote --store {at.store.uri}`"
         )
     return min([point, *cuts])
+
+
+def expect_of_one_set(at: Snapshot, master: Master) -> None:
+    """Raises BadInput where a store has nothing to do with a master that was promoted while its log was empty.
+
+    They share no byte by which it would show whether they ever were one log.
+    """
+    known = (each.uri for each in read_replicas(at).values() if each.uri)
+    if not follows(at, master.uri) and not any(is_same_directory(uri, master.uri) for uri in known):
+        raise BadInput(
+            f"the master at {master.uri} was promoted while its log was empty, and the store at {at.store.uri} has never "
+            f"known it (its table replicas does not name it): they may never have been one log. {_new_slave()}"
+        )
 
 
 def _both_promoted(at: Snapshot, own: Epoch, master: Master, masters: Epoch) -> str:

@@ -7,9 +7,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.store.epochs import Epochs, read_epochs
 from pipelines.store.head import LogHead, Queue, bounds_of, read_head
-from pipelines.store.lock import is_same_directory
-from pipelines.store.role import is_slave, master_of
+from pipelines.store.lock import is_inside, is_same_directory
+from pipelines.store.role import is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS
@@ -20,12 +21,14 @@ from schemas.queue_bounds import LOG_TOPIC
 class Master:
     """The store that is followed, and one snapshot of it.
 
-    head  its log head: all that a slave may have of the log now
+    head    its log head: all that a slave may have of the log now
+    epochs  its epochs; of a slave that is to be promoted those that it will have
     """
 
     store: Store
     at: Snapshot
     head: LogHead
+    epochs: Epochs
 
     @classmethod
     def read(cls, store: Store) -> "Master":
@@ -42,7 +45,7 @@ class Master:
         # Pinned before the log, so that no group is further on than the rows that are copied.
         at.version(CONSUMER_OFFSETS)
         try:
-            return cls(store, at, read_head(at))
+            return cls(store, at, read_head(at), read_epochs(at))
         except StoreError as failure:
             raise StoreError(f"the master at {store.uri} must be repaired first: {failure}") from failure
 
@@ -61,18 +64,26 @@ class Master:
 
     def rows_from(self, offset: int) -> DataFrame:
         """The log's rows from an offset on; only the files of their segments are read."""
-        segment_bytes = self.store.settings.segment_bytes
-        first_segment = offset - offset % segment_bytes
-        return self.at.read(COMMITLOG).where(
-            (F.col("segment") >= first_segment) & (F.col("physical_offset") >= offset)
-        )
+        return rows_from(self.at, offset)
 
     def queues_from(self, offset: int) -> Mapping[Queue, int]:
         """Where each queue begins for a log that begins at an offset: at its first message there, else at its end."""
-        begins = dict(self.head.next_queue_offsets)
-        found = bounds_of(self.rows_from(offset)).collect()  # a row a queue, as in the head
-        begins |= {(row.topic, row.queue_id): row.min_offset for row in found if row.topic != LOG_TOPIC}
-        return begins
+        return queues_from(self.at, self.head, offset)
+
+
+def rows_from(at: Snapshot, offset: int) -> DataFrame:
+    """As Master.rows_from, of any log."""
+    first_segment = offset - offset % settings_now(at).segment_bytes
+    return at.read(COMMITLOG).where(
+        (F.col("segment") >= first_segment) & (F.col("physical_offset") >= offset)
+    )
+
+
+def queues_from(at: Snapshot, head: LogHead, offset: int) -> Mapping[Queue, int]:
+    """As Master.queues_from, of any log."""
+    found = bounds_of(rows_from(at, offset)).collect()  # a row a queue, as in the head
+    begins = {(row.topic, row.queue_id): row.min_offset for row in found if row.topic != LOG_TOPIC}
+    return {**head.next_queue_offsets, **begins}
 
 
 def _of(at: Snapshot) -> str:
@@ -81,10 +92,21 @@ def _of(at: Snapshot) -> str:
 
 
 def open_master(slave: Store, uri: str) -> Store:
-    """The store at the URI of a master. Raises BadInput where there is none, or where it is the slave's own directory."""
+    """The store at the URI of a master.
+
+    Raises BadInput where there is none, where it is the slave's own directory, and for a slave among the master's tables.
+    """
+    if not uri.strip():
+        raise BadInput(
+            "--master is empty; name the store to follow, or leave it out for the one followed before"
+        )
     master = Store(slave.spark, uri)
     if is_same_directory(slave.uri, master.uri):
         raise BadInput(f"--master is {master.uri}, which is the slave's own directory; name the master's")
+    if is_inside(slave.uri, master.uri):
+        raise BadInput(
+            f"--store is {slave.uri}, which lies in the master's directory {master.uri}; name a directory elsewhere"
+        )
     if not master.exists():
         master.expect_no_backup()
         raise BadInput(f"--master is {master.uri}, where there is no store; nothing was written")

@@ -49,10 +49,9 @@ def _by_key(at: Snapshot, table: Table) -> dict[tuple[Any, ...], Mapping[str, An
 
 def plan_epochs(at: Snapshot, master: Master) -> Plan:
     """The plan that records the master's epochs, also those of which the slave has no message yet; empty where known."""
-    epochs = read_epochs(master.at)
-    if list(read_epochs(at)) == list(epochs):
+    if list(read_epochs(at)) == list(master.epochs):
         return Plan()
-    rows = [(epoch.epoch, epoch.start_offset) for epoch in epochs]
+    rows = [(epoch.epoch, epoch.start_offset) for epoch in master.epochs]
     return Plan((whole_table_write(at, EPOCHS, rows),), follows_master=master.uri)
 
 

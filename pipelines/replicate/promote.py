@@ -12,22 +12,34 @@ from functools import partial
 
 from pipelines.errors import BadInput
 from pipelines.replicate.acks import before_the_role
-from pipelines.replicate.fence import plan_fence, plan_fence_of_whole
+from pipelines.replicate.fence import plan_fence_of_whole
+from pipelines.replicate.join import expect_of_one_set, joining_point
+from pipelines.replicate.master import Master
 from pipelines.replicate.truncate import finish_truncation
+from pipelines.reports.copies import open_copy
 from pipelines.rocketmq.settings import SETTINGS
 from pipelines.store.commit import commit
 from pipelines.store.create import make_table
-from pipelines.store.epochs import Epoch, Epochs, read_epochs, with_promotion
-from pipelines.store.head import read_head
+from pipelines.store.cut import cut_damaged_append
+from pipelines.store.epochs import (
+    FIRST_EPOCH,
+    LOG_BEGINS,
+    MOST_CHOSEN,
+    Epoch,
+    Epochs,
+    read_epochs,
+    with_promotion,
+)
+from pipelines.store.head import head_as_found, read_head
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
-from pipelines.store.replicas import MASTERS_ID, read_replicas
+from pipelines.store.replicas import MASTERS_ID, has_followed, read_replicas
 from pipelines.store.role import NO_MASTER, SLAVE, expect_master, follows, is_slave, master_of, settings_now
 from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
-from schemas import CUTS, EPOCHS, REPLICAS, STORE_SETTINGS
+from schemas import CUT_ROWS, CUTS, EPOCHS, REPLICAS, STORE_SETTINGS
 
 
 @dataclass(frozen=True)
@@ -46,20 +58,27 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
 
     A master begins a later epoch where that is given: another store that was promoted too can then follow it.
 
-    Raises BadInput for any other store that is a master, unless this very promotion has made it one, and for another
-    store's master.
+    Raises BadInput for any other store that is a master, unless this very promotion has made it one, for another store's
+    master, and where another store was promoted first or this one has not followed the old master since that was promoted.
     """
     store = run.store
+    _expect_room_after(epoch)
     at = store.snapshot()
     if not is_slave(at):
         run.commit(_plan_no_master)
         if epoch is not None and old is None and epoch > max(read_epochs(at)).epoch:
             run.commit(partial(_plan_later_epoch, number=epoch))
+            run.warn(
+                f"the store at {store.uri} was a master already: epoch {epoch} begins, and nothing else has changed"
+            )
             return _promoted(store.snapshot())
         return _promoted_before(at, epoch, old)
     _finish_truncation(run)
+    at = store.snapshot()
     number, role = epoch, _role_of_master(at)
-    if old is not None:
+    if old is None:
+        _expect_not_promoted_elsewhere(at)
+    else:
         _expect_its_master(at, old)
         before = old.snapshot()
         _expect_later(epoch, before)
@@ -68,12 +87,10 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
         last = max(read_epochs(at)).epoch, max(read_epochs(before)).epoch
         number = max(last) + 1 if epoch is None else epoch
     # A number that is refused is refused before the first step.
-    _promotion(at, number)
+    epochs = _promotion(at, number)
     if old is not None:
-        make_table(old, CUTS)  # for the fence
-        broker_id = settings_now(at)["brokerId"] or 1
-        commit(old, partial(_plan_demotion, new_uri=store.uri, broker_id=broker_id, now_ms=run.now_ms))
-        commit(old, partial(plan_fence, master_uri=store.uri))
+        _expect_one_log(Master(store, at, read_head(at), epochs), old)
+        _depose(run, old, settings_now(at)["brokerId"] or 1)
     run.commit(_plan_letting_go)
     run.commit(partial(plan_fence_of_whole, master_uri=NO_MASTER))
     _finish_truncation(run)
@@ -81,7 +98,58 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     run.commit(_plan_no_replicas)
     run.commit(partial(_plan_master, role=role))
     run.commit(_plan_no_master)
+    if old is None:
+        _warn_of_old_master(run, at)
     return _promoted(store.snapshot())
+
+
+def _expect_room_after(epoch: int | None) -> None:
+    if epoch is not None and epoch > MOST_CHOSEN:
+        raise BadInput(
+            f"--epoch is {epoch}; expected at most {MOST_CHOSEN}, as each later promotion needs a greater number. Give a "
+            "smaller one, or none"
+        )
+
+
+def _depose(run: Work, old: Store, broker_id: int) -> None:
+    """Make the old master a slave and fence its log; say what it has that this store lacks.
+
+    Its last append is set aside first where it is damaged: with the fence after it that would never be seen again.
+    """
+    new_uri = run.store.uri
+    for table in (CUTS, CUT_ROWS):
+        make_table(old, table)
+    damage = cut_damaged_append(old)
+    if damage is not None:
+        run.warn(f"the old master at {old.uri} was damaged: {damage}. Its rows are kept in cut_rows there")
+    commit(old, partial(_plan_demotion, new_uri=new_uri, broker_id=broker_id, now_ms=run.now_ms))
+    commit(old, partial(plan_fence_of_whole, master_uri=new_uri))
+    begins, ends = (head_as_found(store.snapshot()).next_offset for store in (run.store, old))
+    if begins < ends:
+        run.warn(
+            f"the old master at {old.uri} has {ends - begins} bytes from byte {begins} on that were not copied here. Once "
+            "it follows this store they are cut off its log, and kept in cut_rows there: put their input again here"
+        )
+
+
+def _old_master(at: Snapshot) -> str | None:
+    """The master that a slave follows, or had followed when a promotion that was killed let go of it."""
+    itself = read_replicas(at).get(MASTERS_ID)
+    return master_of(at) or (itself.uri if itself is not None else None) or None
+
+
+def _warn_of_old_master(run: Work, before: Snapshot) -> None:
+    """Say that the old master takes messages still, unless it is known to follow this store.
+
+    before  a snapshot from before this store was made a master
+    """
+    uri = _old_master(before)
+    known = None if uri is None else open_copy(run.spark, uri)
+    if known is None or not follows(known.snapshot(), run.store.uri):
+        run.warn(
+            f"the old master{f' at {uri}' if uri else ''} is not fenced: it takes messages until it is, and they will be "
+            f"cut off. Where it can be reached, run `commitlake replicate --store {uri or 'OLD'} --master {run.store.uri}`"
+        )
 
 
 def _role_of_master(at: Snapshot) -> str:
@@ -128,6 +196,58 @@ def _expect_its_master(at: Snapshot, old: Store) -> None:
     _expect_not_promoted_over(old.snapshot(), at.store.uri)
 
 
+def _expect_one_log(new: Master, old: Store) -> None:
+    """Raises BadInput where the old master could not follow this store, or this one has not followed the old master.
+
+    new  this store, as a master with the epochs that it will have
+    """
+    before = old.snapshot()
+    if follows(before, new.uri):  # a promotion is made again
+        return
+    if master_of(new.at) is None:
+        _expect_would_follow(before, new)
+    elif not has_followed(new.at, old.uri):
+        _expect_has_joined(new.at, Master(old, before, head_as_found(before), read_epochs(before)))
+
+
+def _expect_would_follow(old: Snapshot, new: Master) -> None:
+    """Raises BadInput for an old master that a store which follows nobody any more can never have followed."""
+    try:
+        if joining_point(old, new) == LOG_BEGINS:
+            expect_of_one_set(old, new)
+    except BadInput as refusal:
+        raise BadInput(
+            f"--old-master is {old.store.uri}. The store at {new.uri} follows nobody now, and the two logs are not one: it "
+            "never was its master. Nothing was changed; name the master that it followed, or leave --old-master out"
+        ) from refusal
+
+
+def _expect_has_joined(at: Snapshot, old: Master) -> None:
+    """Raises BadInput where a slave has rows that its master lacks: it was made its slave, and has not followed it yet."""
+    try:
+        is_part = joining_point(at, old) == head_as_found(at).next_offset
+    except BadInput:
+        is_part = False
+    if not is_part:
+        raise BadInput(
+            f"the store at {at.store.uri} has not followed {old.uri} since it became its slave, and has rows that are not "
+            f"there. Nothing was changed; run `commitlake replicate --store {at.store.uri} --master {old.uri}` first, "
+            "which cuts them off its log, then this again"
+        )
+
+
+def _expect_not_promoted_elsewhere(at: Snapshot) -> None:
+    """Raises BadInput where the master that the store follows was deposed, and its new master can be reached."""
+    uri = master_of(at)
+    known = None if uri is None else open_copy(at.store.spark, uri)
+    if known is None:
+        return
+    before = known.snapshot()
+    new_uri = master_of(before)
+    if new_uri is None or open_copy(at.store.spark, new_uri) is not None:
+        _expect_not_promoted_over(before, at.store.uri)
+
+
 def _expect_not_promoted_over(at: Snapshot, new_uri: str) -> None:
     """Raises BadInput where the old master follows another store: that one was promoted first."""
     if is_slave(at) and not follows(at, new_uri):
@@ -172,7 +292,8 @@ def _plan_epoch(at: Snapshot, number: int | None, of: str | None) -> Plan:
 def _promotion(at: Snapshot, number: int | None) -> Epochs:
     """The epochs once the store is promoted; as they are where that was recorded by a run that was killed."""
     epochs, log_end = read_epochs(at), read_head(at).next_offset
-    return epochs if max(epochs) == Epoch(number or 0, log_end) else with_promotion(epochs, log_end, number)
+    is_recorded = max(epochs) == Epoch(number or 0, log_end) != FIRST_EPOCH
+    return epochs if is_recorded else with_promotion(epochs, log_end, number)
 
 
 def _plan_later_epoch(at: Snapshot, number: int) -> Plan:

@@ -24,12 +24,15 @@ from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
-from pipelines.store.replicas import acks_up_to
+from pipelines.store.replicas import MASTERS_ID, acks_up_to, read_replicas
 from pipelines.store.role import expect_role
-from pipelines.store.small_tables import whole_table_write
+from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS, IN_FLIGHT
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS, IN_FLIGHT, REPLICAS
+
+# In place of the time at which the slave last knew its master; a run that ends well puts the time there.
+NOT_REPORTED = -1
 
 
 def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) -> int | None:
@@ -46,7 +49,9 @@ def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) ->
     def record(at: Snapshot) -> Plan:
         if unfinished(at) is not None:
             return Plan(result={"is_other": True})
-        return replace(_plan_record(at, point(at)), follows_master=master_uri)
+        plan = _plan_record(at, point(at))
+        marks = _not_reported(at) if plan.writes else ()
+        return replace(plan, writes=(*plan.writes, *marks), follows_master=master_uri)
 
     while (recorded := commit(store, record).result).get("is_other"):
         finish_truncation(store)
@@ -63,6 +68,26 @@ def finish_truncation(store: Store) -> int | None:
         _make_cut(store, offset)
         made = offset if made is None else min(made, offset)
     return made
+
+
+def _not_reported(at: Snapshot) -> tuple[Write, ...]:
+    """The write by which it is known, until a run has ended well, that a cut was made since the last one that did."""
+    known = read_replicas(at)
+    if MASTERS_ID not in known:
+        return ()
+    marked = replace(known[MASTERS_ID], updated_timestamp=NOT_REPORTED)
+    writes = write_if_changed(at, REPLICAS, known, {**known, MASTERS_ID: marked})
+    return tuple(replace(write, may_lose=True) for write in writes)
+
+
+def cut_not_reported(at: Snapshot) -> int | None:
+    """The offset of the last cut, where the run that made it was killed before it had reported it."""
+    itself = read_replicas(at).get(MASTERS_ID)
+    if itself is None or itself.updated_timestamp != NOT_REPORTED:
+        return None
+    last = at.number(COMMITLOG)
+    cuts = [(row.append_seq, row.physical_offset) for row in at.rows(CUTS) if row.append_seq <= last]
+    return max(cuts)[1] if cuts else None
 
 
 def _make_cut(store: Store, offset: int) -> None:

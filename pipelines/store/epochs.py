@@ -11,6 +11,9 @@ from schemas import EPOCHS
 
 LOG_BEGINS = 0
 
+# The greatest number that may be chosen: each later promotion needs a greater one, and an epoch's number is an int.
+MOST_CHOSEN = 2_000_000_000
+
 
 @dataclass(frozen=True, order=True)
 class Epoch:
@@ -27,9 +30,11 @@ Epochs = Sequence[Epoch]
 
 
 def read_epochs(at: Snapshot) -> Epochs:
-    """The epochs of a store, the oldest first."""
-    found = sorted(Epoch(row.epoch, row.start_offset) for row in at.rows(EPOCHS))
-    return found or [FIRST_EPOCH]
+    """The epochs of a store, the oldest first.
+
+    Every log has the first one. A store that an earlier version promoted while its log was empty has no row of it.
+    """
+    return sorted({FIRST_EPOCH, *(Epoch(row.epoch, row.start_offset) for row in at.rows(EPOCHS))})
 
 
 def consistent_point(own: Epochs, own_end: int, masters: Epochs, masters_end: int) -> int | None:
@@ -46,6 +51,11 @@ def consistent_point(own: Epochs, own_end: int, masters: Epochs, masters_end: in
 
     >>> consistent_point(masters, 600, masters[:2], 1000)
     600
+
+    With a master that was promoted while its log was empty a store shares no byte:
+
+    >>> consistent_point([Epoch(1, 0)], 600, [Epoch(1, 0), Epoch(2, 0)], 1000)
+    0
     """
     ends_of_master = _ends(masters, masters_end)
     for epoch, end in sorted(_ends(own, own_end).items(), reverse=True):
@@ -67,14 +77,19 @@ def epochs_before(epochs: Epochs, offset: int) -> Epochs:
 
 
 def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
-    """The epochs once a store becomes master at its log's end; an epoch without a message gives way.
+    """The epochs once a store becomes master at its log's end; an epoch without a message gives way, but for the first.
 
     number  of the new epoch; None: the one after the last
 
     >>> with_promotion([Epoch(1, 0), Epoch(2, 500)], 500, None)
     [Epoch(epoch=1, start_offset=0), Epoch(epoch=3, start_offset=500)]
 
-    Raises BadInput for a number that is not after the last one, or too great.
+    The first one is what all copies of the log have in common, also where it has no message yet:
+
+    >>> with_promotion([Epoch(1, 0)], 0, None)
+    [Epoch(epoch=1, start_offset=0), Epoch(epoch=2, start_offset=0)]
+
+    Raises BadInput for a number that is not after the last one, or where an int holds no later one.
     """
     last = max(epochs)
     if number is not None and number <= last.epoch:
@@ -83,6 +98,8 @@ def with_promotion(epochs: Epochs, log_end: int, number: int | None) -> Epochs:
             "greater number, or none"
         )
     if (last.epoch if number is None else number - 1) >= INT_MAX:
-        raise BadInput(f"an epoch's number is an int, at most {INT_MAX}: give a smaller --epoch, or none")
-    kept = [epoch for epoch in sorted(epochs) if epoch.start_offset < log_end]
-    return [*kept, Epoch(last.epoch + 1 if number is None else number, log_end)]
+        raise BadInput(
+            f"the epoch would be {(last.epoch + 1) if number is None else number}, and an epoch's number is an int, at most "
+            f"{INT_MAX}: no later epoch can begin. A new store begins at 1: `commitlake export_store`, then `import_store`"
+        )
+    return [*epochs_before(epochs, log_end), Epoch(last.epoch + 1 if number is None else number, log_end)]

@@ -69,6 +69,13 @@ def read_head(at: Snapshot) -> LogHead:
     return head
 
 
+def has_begun(at: Snapshot) -> bool:
+    """Whether the log has had a row, or it is known where its first one is to lie; a fence is a commit without a row."""
+    if at.number(COMMITLOG) < 0:
+        return False
+    return not at.is_empty(COMMITLOG) or head_as_found(at).next_offset > 0
+
+
 def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
     """Raises StoreError for bounds newer than the log itself: in a copy of different times offsets would be given twice.
 

@@ -67,6 +67,14 @@ def is_same_directory(one: str, other: str) -> bool:
         return os.path.realpath(paths[0]) == os.path.realpath(paths[1])
 
 
+def is_inside(uri: str, directory: str) -> bool:
+    """Whether a URI lies below a directory; on this machine's file system also by links and other names."""
+    paths = local_path(uri), local_path(directory)
+    if paths[0] is None or paths[1] is None:
+        return uri.startswith(directory.rstrip("/") + "/")
+    return Path(os.path.realpath(paths[1])) in Path(os.path.realpath(paths[0])).parents
+
+
 def under_lock(spark: SparkSession, uri: str, write: Callable[[], T]) -> T:
     """The result of `write`, which runs while this thread holds the store's lock; no lock where the store is not local.
 

@@ -97,7 +97,7 @@ def test_an_import_that_has_not_ended_is_not_exported(life: Callable[..., Life],
     one.write_floors(**{"schedule:1": 1, LOG_OF_FLOORS: end + 1})
     with pytest.raises(StoreError, match="run `commitlake import_store` again, then this"):
         Export(one.store, str(tmp_path / "export"), B)
-    one.write_floors(**{"schedule:1": 1, LOG_OF_FLOORS: end})
+    one.append({"topic": "T", "append_id": "import:1-2"})
     Export(one.store, str(tmp_path / "export"), B)
 
 

@@ -7,16 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.produce import put
 from pipelines.reports.copies import election
 from pipelines.store import commit as committing
+from pipelines.store.commit import commit
 from pipelines.store.epochs import read_epochs
+from pipelines.store.plan import Plan
 from pipelines.store.role import is_slave, settings_now
+from pipelines.store.small_tables import whole_table_write
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CUTS
+from schemas import COMMITLOG, CUTS, EPOCHS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.replicate.test_replicate import bounds_of, log_of, replicate, slave_of
 from tests.store.earlier_versions import forget_tables
+from tests.store.test_planned import has_every_row_twice, written
 
 
 def promote(slave: Life, *more: object, exit_status: int = 0) -> dict:
@@ -124,7 +129,7 @@ def test_who_is_promoted_second_follows_who_was_first(life: Callable[..., Life],
         (second, ("--old-master", second.store.uri), "which is the store to be promoted"),
         (second, ("--old-master", first.store.uri), f"follows {old.store.uri}"),
         (second, ("--old-master", str(tmp_path / "nowhere")), "there is no store"),
-        (second, ("--epoch", "1"), "the store's last epoch is 1"),
+        (second, (), f"follows {first.store.uri} now"),
     ):
         said = slave.run("promote", B, *arguments)
         assert said.exit_status == 2
@@ -243,12 +248,149 @@ def test_a_promotion_with_a_number_of_its_own_that_was_killed_is_made_again(
     assert not is_slave(new.store.snapshot())
 
 
-def test_an_epoch_that_no_int_holds_is_refused_before_the_first_step(
+@pytest.mark.slow
+def test_an_old_master_follows_a_slave_that_was_promoted_before_it_had_a_message(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old, unrelated = life(), life()
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, {"topic": "T", "body": "old"})
+    unrelated.put(B, {"topic": "T", "body": "unrelated"})
+    promote(new)
+    new.put(B, {"topic": "T", "body": "new"})
+    assert epochs(new.store) == [(1, 0), (2, 0)]
+    refused = replicate(unrelated.store.uri, new.store.uri, exit_status=2)
+    assert "may never have been one log" in refused.stderr
+    # An earlier version has recorded the second epoch alone.
+    commit(new.store, lambda at: Plan((whole_table_write(at, EPOCHS, [(2, 0)]),)))
+    rejoined = replicate(old.store.uri, new.store.uri).result
+    assert (rejoined["truncated_from"], rejoined["copied"]) == (0, 1)
+    assert log_of(old.store) == log_of(new.store)
+    assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"old"]
+    assert epochs(old.store) == epochs(new.store)
+    old.job("dispatch", B)
+    old.expect_promises()
+
+
+def test_an_epoch_after_which_no_later_one_fits_is_refused_before_the_first_step(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
     old = life()
     new = slave_of(old, tmp_path / "new")
-    for number in (2**31, 3_000_000_000):
-        promote(new, "--epoch", number, "--old-master", old.store.uri, exit_status=2)
+    for number in (2**31 - 1, 3_000_000_000):
+        refused = new.run("promote", B, "--epoch", number, "--old-master", old.store.uri)
+        assert refused.exit_status == 2
+        assert "expected at most 2000000000" in refused.stderr
+    refused = new.run("promote", B, "--epoch", 1)
+    assert refused.exit_status == 2
+    assert "the store's last epoch is 1" in refused.stderr
     assert is_slave(new.store.snapshot())
+    # An earlier version took the greatest int.
+    commit(new.store, lambda at: Plan((whole_table_write(at, EPOCHS, [(1, 0), (2**31 - 1, 0)]),)))
+    refused = new.run("promote", B, "--old-master", old.store.uri)
+    assert refused.exit_status == 2
+    assert "no later epoch can begin" in refused.stderr
     assert not is_slave(old.store.snapshot())
+
+
+def test_a_promotion_of_an_ordinary_master_says_that_it_was_one(life: Callable[..., Life]) -> None:
+    master = life()
+    promoted = master.run("promote", B, "--epoch", 2)
+    assert (promoted.exit_status, promoted.result["epoch"]) == (0, 2)
+    assert "was a master already" in promoted.stderr
+
+
+@pytest.mark.slow
+def test_a_promotion_that_was_killed_once_it_had_let_go_fences_no_store_but_its_old_master(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, other, empty = life(), life(), life()
+    old.put(B, {"topic": "T", "body": "both"})
+    other.put(B, {"topic": "T", "body": "unrelated"})
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, {"topic": "T", "body": "not copied"})
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.replicate.promote._plan_epoch", lambda *_a, **_k: sys.exit(9))
+        promote(new, exit_status=9)
+    for unrelated in (other, empty):
+        refused = new.run("promote", B, "--old-master", unrelated.store.uri)
+        assert refused.exit_status == 2
+        assert "it never was its master" in refused.stderr
+        assert not is_slave(unrelated.store.snapshot())
+    promoted = new.run("promote", B, "--old-master", old.store.uri)
+    assert promoted.exit_status == 0, promoted.stderr
+    lacking = old.rows()[1]
+    assert f"has {lacking.size_bytes} bytes from byte {lacking.physical_offset} on" in promoted.stderr
+
+
+@pytest.mark.slow
+def test_a_promotion_that_is_made_again_says_that_the_old_master_is_not_fenced(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.replicate.promote._plan_epoch", lambda *_a, **_k: sys.exit(9))
+        promote(new, exit_status=9)
+    again = new.run("promote", B)
+    assert again.exit_status == 0
+    assert f"the old master at {old.store.uri} is not fenced" in again.stderr
+
+
+@pytest.mark.slow
+def test_an_old_master_is_not_promoted_again_before_it_has_followed_the_new_one(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T", "body": "both"})
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, {"topic": "T", "body": "old"})
+    promote(new, "--old-master", old.store.uri)
+    new.put(B, {"topic": "T", "body": "new"})
+    refused = old.run("promote", B, "--old-master", new.store.uri)
+    assert refused.exit_status == 2
+    assert (
+        f"run `commitlake replicate --store {old.store.uri} --master {new.store.uri}` first" in refused.stderr
+    )
+    assert not is_slave(new.store.snapshot())
+    replicate(old.store.uri, new.store.uri)
+    promote(old, "--old-master", new.store.uri)
+
+
+@pytest.mark.slow
+def test_a_slave_whose_master_has_a_new_master_is_not_promoted_without_naming_it(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    first, second = (slave_of(old, tmp_path / name) for name in ("first", "second"))
+    promote(first, "--old-master", old.store.uri)
+    refused = second.run("promote", B)
+    assert refused.exit_status == 2
+    assert f"replicate --store {second.store.uri} --master {first.store.uri}" in refused.stderr
+    shutil.rmtree(first.store.uri)
+    assert promote(second)["epoch"] == 2
+
+
+@pytest.mark.slow
+def test_a_damaged_append_of_the_old_master_is_set_aside_before_the_fence(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T", "body": "both"})
+    new = slave_of(old, tmp_path / "new")
+    with monkeypatch.context() as patched:
+        written(patched, put.Put, "log_rows", has_every_row_twice)
+        source = old.input({"topic": "T", "body": "twice"})
+        assert old.run("put_messages", B, "--input", source).exit_status == 1
+    promoted = new.run("promote", B, "--old-master", old.store.uri)
+    assert promoted.exit_status == 0, promoted.stderr
+    assert "was damaged: append 1 of the log holds 2 rows" in promoted.stderr
+    assert old.bodies() == ["both"]
+    assert [bytes(row.body) for row in old.store.cut_rows.collect()] == [b"twice"] * 2
+    shutil.rmtree(new.store.uri)
+    promote(old)
+    old.put(B, {"topic": "T", "body": "next"})
+    old.job("dispatch", B)
+    assert old.job("validate", B, "--suite", "log", "--suite", "queues").result["broken"] == 0

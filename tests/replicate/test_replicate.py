@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
+from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.replicate import acks, copy_log
 from pipelines.replicate import follow as replication
@@ -19,10 +20,10 @@ from pipelines.replicate.join import expect_joins, plan_role
 from pipelines.replicate.master import Master
 from pipelines.store import commit as committing
 from pipelines.store.commit import commit
-from pipelines.store.head import read_head
+from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
+from schemas import COMMITLOG, REPLICAS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
 from tests.conftest import JobRun, run_job
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
@@ -228,6 +229,9 @@ def test_it_follows_no_store_that_is_not_its_master(
         == 0
     )
     for store, of, reason in (
+        (str(tmp_path / "new"), "", "--master is empty"),
+        (f"{master}/inside", master, "lies in the master's directory"),
+        (f"{link}/inside", master, "lies in the master's directory"),
         (master, master, "is the slave's own directory"),
         (master, str(link), "is the slave's own directory"),
         (str(tmp_path / "new"), str(tmp_path / "nowhere"), "where there is no store"),
@@ -299,9 +303,70 @@ def test_a_slave_without_messages_is_told_that_what_it_lacks_has_expired(
     commit(empty, lambda at: plan_role(at, Master.read(master), "3", empty.settings, B))
     commit(empty, lambda at: plan_fence(at, master.uri))
     known = Master.read(master)
+    assert expect_joins(empty.snapshot(), known) == 0
+    # Its messages have expired.
+    commit(empty, lambda at: Plan((bounds_write(at, LogHead(0, 50, 50, 0)),)))
     later = dataclasses.replace(known, head=dataclasses.replace(known.head, min_offset=100))
     with pytest.raises(BadInput, match="the master's begins at 100: what lies between has expired there"):
         expect_joins(empty.snapshot(), later)
+
+
+@pytest.mark.slow
+def test_a_first_put_that_was_planned_before_an_empty_store_became_a_slave_is_refused(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, empty = life(), life()
+    master.put(B, {"topic": "T", "body": "master's"})
+    empty.job("topics", B, "create", "T")
+    source, write = empty.input({"topic": "T", "body": "in flight"}), committing._write
+
+    def after_it_follows(store: Store, writes: Any, committed: Any) -> None:
+        if store.uri == empty.store.uri and any(each.table is COMMITLOG for each in writes):
+            monkeypatch.setattr(committing, "_write", write)
+            replication.join_master(empty.store, replication.Following(master.store.uri), B)
+        write(store, writes, committed)
+
+    monkeypatch.setattr(committing, "_write", after_it_follows)
+    refused = empty.run("put_messages", B, "--input", source)
+    assert refused.exit_status == 2
+    assert f"is a slave of {master.store.uri}" in refused.stderr
+    ended = replicate(empty.store.uri, master.store.uri).result
+    assert (ended["copied"], ended["truncated_from"]) == (1, None)
+    assert log_of(empty.store) == log_of(master.store)
+    assert bounds_of(empty.store) == bounds_of(master.store)
+
+
+@pytest.mark.slow
+def test_an_empty_store_begins_where_its_master_does(life: Callable[..., Life]) -> None:
+    master, empty = (life(mappedFileSizeCommitLog="1024") for _ in range(2))
+    master.put(B, *[{"topic": "T", "queue_id": 0, "body": "b" * 300}] * 5)
+    ended = replicate(empty.store.uri, master.store.uri, "--from-last-file").result
+    assert ended["copied"] == 1
+    assert log_of(empty.store) == log_of(master.store)[-1:]
+    assert bounds_of(empty.store)["T", 0] == (4, 5)
+
+
+@pytest.mark.slow
+def test_the_rest_of_a_segment_is_not_taken_for_messages_that_have_expired(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    message = {"topic": "T", "queue_id": 0, "body": "b" * 300}
+    master = life(mappedFileSizeCommitLog="1024")
+    master.put(B, message)
+    lacking = slave_of(master, tmp_path / "lacking")
+    master.put(B, message)
+    whole = slave_of(master, tmp_path / "whole")
+    master.put(B, message)
+    master.job("dispatch", B)
+    # So long as it knows them it keeps what they lack.
+    commit(master.store, lambda at: Plan((at.replace(REPLICAS, at.read(REPLICAS).limit(0)),)))
+    expired = master.job("maintain", B + 2 * HOUR_MS, "--retention-hours", 1, "--force").result
+    assert (expired["segments_expired"], read_head(master.store.snapshot()).min_offset) == (1, 1024)
+    refused = replicate(lacking.store.uri, master.store.uri, exit_status=2)
+    assert "what lies between has expired there" in refused.stderr
+    assert replicate(whole.store.uri, master.store.uri).result["copied"] == 1
+    whole.job("dispatch", B)
+    whole.expect_promises()
 
 
 WRITERS = """

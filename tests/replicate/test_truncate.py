@@ -522,6 +522,21 @@ def test_a_cut_planned_before_a_promotion_is_not_recorded_after_it(
     assert [row.body for row in old.rows()] == [b"both-0", b"both-1", b"old-0", b"old-1", b"acknowledged"]
 
 
+@pytest.mark.parametrize("step", ["commit_in_parts", "offset_planners"])
+def test_a_cut_is_reported_also_where_the_run_that_made_it_was_killed(
+    split: Split, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    old, new = split
+    with monkeypatch.context() as killed:
+        killed.setattr(follow, step, lambda *_, **__: sys.exit(9))
+        for _ in range(2):
+            replicate(old.store.uri, new.store.uri, exit_status=9)
+    (cut,) = old.store.cuts.collect()
+    assert replicate(old.store.uri, new.store.uri).result["truncated_from"] == cut.physical_offset
+    expect_one_log(old, new)
+    assert replicate(old.store.uri, new.store.uri).result["truncated_from"] is None
+
+
 def test_a_promotion_says_which_cut_it_has_made(split: Split) -> None:
     old, new = split
     follow.join_master(old.store, follow.Following(new.store.uri), B)
