@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from jobs.launch.session import SETTINGS_FILE, read_settings
 from pipelines.broker_files import survey
-from pipelines.produce import counted_input
+from pipelines.produce import inputs
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -212,7 +212,7 @@ def short_or_long(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with (
         patch.object(survey, "BYTES_ON_THE_DRIVER", 0),
-        patch.object(counted_input, "BYTES_ON_THE_DRIVER", 0),
+        patch.object(inputs, "SHORT_BYTES", 0),
     ):
         yield
 

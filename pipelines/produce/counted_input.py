@@ -22,8 +22,6 @@ APPEND_BYTES = 2 * 1024**3
 PARTS_OF_A_FILE = 8
 # For inputs up to this size the sizes of all rows come to the driver at once (four bytes a row); for larger ones by append.
 COUNT_AT_ONCE_BYTES = 8 * 1024**3
-# The slim rows of an input up to this size come to the driver.
-BYTES_ON_THE_DRIVER = 1024**2
 
 
 @dataclass(frozen=True)
@@ -180,5 +178,5 @@ def _counted(
 ) -> list[CountedSplit]:
     with refusing_other_headers(given.source):
         slim = given.messages(files).select(*given.slim_columns(with_reasons))
-        counted = counted_splits(slim, rules, given.source.size_bytes <= BYTES_ON_THE_DRIVER)
+        counted = counted_splits(slim, rules, given.source.is_short)
     return sorted(counted, key=lambda split: (given.source.hashes[split.id[0]], split.id[1]))

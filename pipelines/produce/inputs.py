@@ -35,6 +35,11 @@ from pipelines.uris import expect_no_secret
 
 FORMATS = ("jsonl", "parquet", "delta", "csv")
 
+# Up to this size an input of plain text has few rows, and what a count needs of them comes to the driver.
+SHORT_BYTES = 1024**2
+# Names of files that are text as they are. Spark unpacks others by their name, such as .gz.
+PLAIN_TEXT = (".jsonl", ".json", ".ndjson", ".csv", ".txt")
+
 # Every column that an input may have. Any other is refused, so that a misspelt name does not lose its values.
 INPUT_COLUMNS = (
     "topic", "body", "body_base64", "tags", "keys", "properties", "properties_raw", "unique_key", "queue_id",
@@ -118,6 +123,17 @@ class Input:
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it has few rows by its size: text that is not compressed, in which each row takes its bytes.
+
+        A megabyte of Parquet or of a .gz may unpack to any number of rows, and the sizes of a Delta table are not frozen.
+        """
+        is_text = self.format in ("jsonl", "csv") and all(
+            file.name.endswith(PLAIN_TEXT) for file in self.files
+        )
+        return is_text and self.size_bytes <= SHORT_BYTES
 
     def stored_bytes(self, spark: SparkSession) -> int:
         """Bytes of its files, read from the file system for a Delta table, whose sizes are not frozen."""

@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import pipelines.store.commit as committing
+from pipelines.produce.input_files import InputFile
+from pipelines.produce.inputs import SHORT_BYTES, Input
 from tests.life import B, Life
 
 
@@ -88,3 +90,23 @@ def test_parquet_that_is_none(life: Callable[..., Life]) -> None:
     pq.write_table(pa.table({"topic": ["T"], "Topic": ["U"], "body": ["x"]}), path)
     done = one.run("put_messages", B, "--input", path, "--format", "parquet")
     assert done.exit_status == 2, done.stderr
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    ("format", "name", "size_bytes", "is_short"),
+    [
+        ("jsonl", "a.jsonl", 1_000, True),
+        ("csv", "a.csv", SHORT_BYTES, True),
+        ("jsonl", "a.jsonl", SHORT_BYTES + 1, False),
+        ("jsonl", "a.jsonl.gz", 1_000, False),  # may unpack to any number of rows
+        ("parquet", "a.parquet", 1_000, False),
+        ("delta", "part-0.parquet", 0, False),  # its sizes are not frozen
+    ],
+)
+def test_only_plain_text_is_known_to_have_few_rows(
+    format: str, name: str, size_bytes: int, is_short: bool
+) -> None:
+    """Their slim rows come to the driver."""
+    file = InputFile(name, name, name, size_bytes, 0)
+    assert Input("in", format, (file,), frozenset(), {}).is_short == is_short
