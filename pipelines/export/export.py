@@ -221,7 +221,7 @@ class Export:
 
     def _read_note(self) -> Note | None:
         found = self.to.found
-        content = found.read(NOTE)
+        content = self._note_found
         if content is None:
             names = [entry.name for entry in found.entries("") if entry.name != LOCK]
             # A first export that was cut short has the broker's sign and this store's folder for files under way.
