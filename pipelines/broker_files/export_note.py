@@ -9,6 +9,8 @@ from typing import Any
 from pipelines.broker_files.directory import BrokerDirectory
 
 NOTE = "commitlake-export.json"
+# Files under way, until an export is complete: a broker does not start with a file among its own whose name it cannot read.
+UNDER_WAY = "_export"
 # The store's settings, as a broker reads them too.
 SETTINGS_FILE = "broker.conf"
 

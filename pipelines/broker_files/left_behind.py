@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.broker_files.queue_bounds import queue_names
 from pipelines.broker_files.queue_files import CONSUME_QUEUE
 from pipelines.broker_files.segments import LOG_PATHS, READ_ONLY_PATHS, read_only_left_out
@@ -33,6 +34,11 @@ def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator
 
     conf  the broker's settings
     """
+    if directory.exists(UNDER_WAY):
+        yield (
+            f"{directory.uri} is an export that was cut short: it may lack messages, and what waits and is overdue counts "
+            "as delivered. Run `commitlake export_store` again, then import into an empty store"
+        )
     for path in read_only_left_out(directory, conf):
         yield (
             f"{path} is left out, as the broker leaves it out: {READ_ONLY_PATHS} has effect where {LOG_PATHS} names several "

@@ -14,6 +14,7 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, resolved
+from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.errors import BadInput, StoreError
 from pipelines.spark_internals.files import locked_by_jvm
 from pipelines.store.snapshot import Snapshot
@@ -23,8 +24,6 @@ from pipelines.store.store import absolute
 LOCK = "lock"
 # An export that was killed leaves its JVM, which holds the lock, for a second or two.
 SECONDS_OF_A_KILLED_JVM = 10
-# Files under way: a broker does not start with a file among its own whose name it cannot read.
-UNDER_WAY = "_export"
 _ZEROS = bytes(1024 * 1024)
 
 

@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE
+from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE, UNDER_WAY
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import CHECKPOINT, broker_conf, checkpoint, config_files, subscriptions_by_tag
-from pipelines.export.directory import LOCK, UNDER_WAY, ExportDirectory, expect_apart, held
+from pipelines.export.directory import LOCK, ExportDirectory, expect_apart, held
 from pipelines.export.index import KnownIndex, write_index
 from pipelines.export.queues import topics_without_files, write_queues
 from pipelines.export.segments import segment_path, write_segments

@@ -13,8 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.dispatch.entries import numbered_index_entries
-from pipelines.export.directory import UNDER_WAY, ExportDirectory
+from pipelines.export.directory import ExportDirectory
 from pipelines.export.segments import task_count
 from pipelines.rocketmq.settings import INT_MAX
 from pipelines.rocketmq.times import LAST_MS

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.errors import BadInput
-from pipelines.export.directory import UNDER_WAY, ExportDirectory, expect_apart, held
+from pipelines.export.directory import ExportDirectory, expect_apart, held
 from pipelines.retry.redrive import DROPPED
 from pipelines.rocketmq.flags import TRANSACTION_BITS
 from pipelines.rocketmq.names import SEND_FORBIDDEN

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.broker_files.left_behind import left_behind
 
 
@@ -41,6 +42,13 @@ def test_databases_instead_of_files_are_said(tmp_path: Path) -> None:
         parents=True
     )  # with rocksdbCQDoubleWriteEnable both are there
     assert len(list(left_behind(BrokerDirectory(str(tmp_path)), {}))) == 1
+
+
+@pytest.mark.quick
+def test_an_export_that_was_cut_short_is_said(tmp_path: Path) -> None:
+    (tmp_path / UNDER_WAY).mkdir()
+    (said,) = left_behind(BrokerDirectory(str(tmp_path)), {})
+    assert "is an export that was cut short" in said
 
 
 @pytest.mark.quick
