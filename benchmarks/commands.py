@@ -28,7 +28,7 @@ PLAIN = """
 from jobs.launch.session import session
 print(session("plain", {small}, {small}, False).read.format("delta").load({table!r}).count())
 """
-OPTIMIZING = "import jobs.launch.job as job; job.is_small = job.is_moderate = lambda *_: False; "
+OPTIMIZING = "import jobs.launch.size_of_work as work; work.is_small = work.is_moderate = lambda *_: False; "
 
 
 def main() -> None:

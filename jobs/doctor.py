@@ -15,14 +15,14 @@ from jobs.launch.command_line import EXIT_FAILED
 from jobs.launch.job import job_for_any_store, main
 from jobs.launch.output import Output, terminal
 from jobs.launch.run import Run
-from jobs.launch.session import CLASSES, PROJECT, SETTINGS_FILE, read_settings
+from jobs.launch.spark_settings import CLASSES, PROJECT, SETTINGS_FILE, read_settings
 from pipelines.errors import StoreError
 from pipelines.health.check import Check, Verdict, bad, looked_at, ok
 from pipelines.health.machine import SET_UP, machine_looks
 from pipelines.health.session import session_looks
 from pipelines.health.store import store_looks, tables
-from pipelines.store.lock import local_path
 from pipelines.store.store import Store
+from pipelines.uris import local_path
 
 STYLES = {Verdict.ok: "green", Verdict.warn: "yellow", Verdict.bad: "bold red"}
 NAME_WIDTH = 16

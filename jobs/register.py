@@ -7,7 +7,7 @@ import typer
 
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
-from jobs.launch.session import WAREHOUSE
+from jobs.launch.spark_settings import WAREHOUSE
 from pipelines.errors import BadInput
 from pipelines.store.catalog import register_store
 

@@ -1,4 +1,4 @@
-"""URIs and paths: without user information, which tables and logs would keep, and without glob patterns."""
+"""URIs and paths: without user information, which tables and logs would keep, without glob patterns, on this machine."""
 
 import re
 from urllib.parse import urlsplit
@@ -8,6 +8,21 @@ from pipelines.errors import BadInput
 # Matches the part of an authority before the @. abfss://CONTAINER@ACCOUNT and hdfs://USER@HOST hold no secret.
 _USER = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
 _KEYS_IN_PLACE_OF_USERS = ("s3", "s3a", "s3n", "gs")
+# A scheme has two letters or more: one letter is a drive or a name.
+_SCHEME = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(.*)", re.DOTALL)
+
+
+def local_path(uri: str) -> str | None:
+    """The directory of a store on this machine's file system; None for any other store.
+
+    The URI is read as Hadoop does, not as the web does: %, # and ? are characters of a name like any other.
+    """
+    scheme, rest = _SCHEME.fullmatch(uri).groups()  # type: ignore[union-attr]
+    if scheme is None:
+        return uri
+    if scheme.lower() != "file":
+        return None
+    return re.sub(r"\A//[^/]*", "", rest)
 
 
 def without_user(uri: str) -> str:

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch.session import SETTINGS_FILE, read_settings
+from jobs.launch.spark_settings import SETTINGS_FILE, read_settings
 from pipelines.broker_files import survey
 from pipelines.produce import inputs
 from pipelines.store.commit import commit

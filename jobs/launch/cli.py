@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from jobs.launch.command_line import run_app, summary
 from jobs.launch.examples import epilog
+from jobs.launch.head_start import start_java
 
 # In the order a newcomer meets them.
 JOBS = (
@@ -86,4 +87,7 @@ def run(arguments: list[str]) -> None:
 
 
 def main() -> None:
-    run(sys.argv[1:])
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in JOBS:
+        start_java(arguments)
+    run(arguments)

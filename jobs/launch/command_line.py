@@ -16,23 +16,33 @@ from pipelines.uris import without_user
 
 JOBS_FOLDER = Path(__file__).resolve().parent.parent
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
+# What typer returns, and does not raise, after a Ctrl-C.
+_INTERRUPTED = 130
 
 
 def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
     """Run a command-line application; wrong arguments end it with a sentence, a result line and exit status 2."""
     try:
-        app(arguments, standalone_mode=False)
+        status = app(arguments, standalone_mode=False)
     except typer.Abort:
         raise SystemExit(EXIT_FAILED) from None
     except typer.Exit as leave:
         raise SystemExit(leave.exit_code) from None
     except typer.exceptions.TyperException as wrong:
-        print(f"error: {printable(wrong.format_message())} See --help", file=sys.stderr)
-        store = _given(arguments, "--store")
-        line = result_line(job_name[0] if job_name else "", "failed", store, 0.0, {})
-        _write_here(_given(arguments, "--result-path"), line)
-        print_result(line)
+        _fail(job_name, arguments, f"{printable(wrong.format_message())} See --help")
         raise SystemExit(EXIT_BAD_INPUT) from None
+    if status == _INTERRUPTED:
+        _fail(job_name, arguments, "interrupted before it began; nothing was changed")
+        raise SystemExit(EXIT_FAILED)
+
+
+def _fail(job_name: Sequence[str], arguments: Sequence[str], sentence: str) -> None:
+    """Say why a job ends that has not begun, in words and by a result line."""
+    print(f"error: {sentence}", file=sys.stderr)
+    store = _given(arguments, "--store")
+    line = result_line(job_name[0] if job_name else "", "failed", store, 0.0, {})
+    _write_here(_given(arguments, "--result-path"), line)
+    print_result(line)
 
 
 def _given(arguments: Sequence[str], option: str) -> str | None:

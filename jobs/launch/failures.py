@@ -6,7 +6,7 @@ import traceback
 from pathlib import Path
 
 from jobs.launch.printable import printable
-from jobs.launch.session import PROJECT
+from jobs.launch.spark_settings import PROJECT
 from pipelines.errors import StoreError
 from pipelines.spark_internals.jvm import is_java_failure
 

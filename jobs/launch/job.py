@@ -16,7 +16,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ from jobs.launch.command_line import (
 from jobs.launch.examples import epilog
 from jobs.launch.failures import explain, first_line
 from jobs.launch.run import Run
-from jobs.launch.size_of_work import is_moderate, is_small
+from jobs.launch.size_of_work import Work
 from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS
 from pipelines.spark_internals.arrow import frame_of
@@ -78,15 +78,12 @@ def _command(
     @wraps(function)
     def command(**options: Any) -> None:
         common = {name: options.pop(name) for name in ("store", "now", "result_path", "quiet", "debug")}
-        small = is_small(function.__name__, common["store"], options)
         run = Run(
             job=function.__name__,
             store_uri=common["store"],
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
-            is_small=small,
-            is_moderate=small or is_moderate(function.__name__, common["store"], options),
-            is_lasting=_is_lasting(function.__name__, options),
+            work=Work.of(function.__name__, common["store"], options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 
@@ -103,11 +100,6 @@ def _command(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
-
-
-def _is_lasting(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether a command goes on after its first answer: the shell, a page that is updated, ticks."""
-    return name == "shell" or bool(options.get("watch", options.get("every")))
 
 
 def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -> None:

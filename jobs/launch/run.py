@@ -20,15 +20,11 @@ from jobs.launch.failures import explain
 from jobs.launch.printable import printable
 from jobs.launch.progress_bar import progress_bar
 from jobs.launch.session import session
+from jobs.launch.size_of_work import Work
 from pipelines.store.commit import Committed, commit
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-
-# Jobs that read a data source written in Python, or in which a user's function may.
-RUN_USERS_CODE = frozenset(
-    ("check_transactions", "consume", "import_store", "put_messages", "run_cycle", "validate")
-)
 
 
 @dataclass
@@ -39,9 +35,7 @@ class Run:
     store_uri        where the store is, as the user typed it; '' where a job that can do without was given none
     fixed_now_ms     the job's clock where --now fixes it; None: the machine's
     quiet            whether to print only the result and errors
-    is_small         whether it has little to do
-    is_moderate      whether that is so little that compiling for speed would not pay, as where it is small
-    is_lasting       whether its session stays for more than this
+    work             what its session is started for
     run_id           unique for each run
     wrote            whether it has committed anything
     interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
@@ -53,9 +47,7 @@ class Run:
     store_uri: str
     fixed_now_ms: int | None = None
     quiet: bool = False
-    is_small: bool = False
-    is_moderate: bool = False
-    is_lasting: bool = False
+    work: Work = field(default_factory=Work)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
     interruptions: int = 0
@@ -75,9 +67,9 @@ class Run:
     def spark(self) -> SparkSession:
         spark = session(
             f"commitlake {self.job}",
-            is_small=self.is_small,
-            is_short=self.is_moderate and not self.is_lasting,
-            runs_users_code=self.job in RUN_USERS_CODE,
+            is_small=self.work.is_small,
+            is_short=self.work.is_short,
+            runs_users_code=self.work.runs_users_code,
             **self.session_settings,
         )
         if threading.current_thread() is threading.main_thread():

@@ -3,29 +3,17 @@
 import logging
 import os
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from jobs.launch.head_start import java_taken
+from jobs.launch.spark_settings import WITHOUT_PYTHON_SOURCES, settings_of_small, settings_of_work
 from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.errors import StoreError
-from pipelines.spark_internals.jvm import is_running, remember_names
-
-PROJECT = Path(__file__).resolve().parents[2]
-SETTINGS_FILE = PROJECT / "spark-conf" / "local.conf"
-SMALL_FILE = PROJECT / "spark-conf" / "small.conf"
-# The JVM's archive of Spark's classes, made by `make setup`: a session starts and warms up faster with it.
-CLASSES = PROJECT / ".setup" / "classes.jsa"
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-DRIVER_PYTHON = "PYSPARK_DRIVER_PYTHON"
-# Java's fast compiler alone, with the usual room for compiled code: the fifth of it that it takes by itself is full within
-# minutes, and then code is thrown away and compiled again all the time.
-SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-WAREHOUSE = "spark.sql.warehouse.dir"
+from pipelines.spark_internals.jvm import is_running, leave_pandas_out, remember_names
 
 
 def session(
@@ -46,11 +34,15 @@ def session(
     os.environ.setdefault(
         "PYSPARK_PYTHON", sys.executable
     )  # else workers lack the packages of this environment
+    leave_pandas_out()
     builder = SparkSession.builder.appName(app_name)
     for name, value in {**_settings(is_small, is_short), **more}.items():
         builder = builder.config(name, value)
     try:
-        with _without_python_sources() if is_short and not runs_users_code else nullcontext():
+        with (
+            java_taken(),
+            _with_environment({} if runs_users_code or not is_short else WITHOUT_PYTHON_SOURCES),
+        ):
             spark = builder.getOrCreate()
     except PySparkRuntimeError as failure:
         raise StoreError(
@@ -82,64 +74,23 @@ def _settings(is_small: bool, is_short: bool) -> dict[str, str]:
     """What is added to the settings of the process's session, or, where it is made here, all of them."""
     if is_running():
         return {}
-    of_small = _lines_of(SMALL_FILE) if is_small and SMALL_FILE.exists() else {}
     if (
         "PYSPARK_GATEWAY_PORT" in os.environ
     ):  # spark-submit has started the JVM, perhaps where only the packages are
-        return of_small
+        return settings_of_small(is_small)
     os.environ.pop("SPARK_HOME", None)  # scripts and jars of another Spark do not work with this PySpark
-    settings = read_settings(Path(os.environ.get("COMMITLAKE_SPARK_CONF", SETTINGS_FILE))) | of_small
-    if is_short:
-        settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
-    return settings
+    return settings_of_work(is_small, is_short)
 
 
 @contextmanager
-def _without_python_sources() -> Iterator[None]:
-    """A context in which a JVM starts that does not look for data sources written in Python.
-
-    At the first read of a table Spark 4.1.4 starts a Python process to find packages named pyspark_…, unless the driver's
-    Python is no command that exists: two thirds of a second.
-    """
-    before = os.environ.get(DRIVER_PYTHON)
-    os.environ[DRIVER_PYTHON] = "no-python-data-sources"
+def _with_environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """A context in which a JVM that starts has these variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        os.environ.pop(DRIVER_PYTHON)
-        if before is not None:
-            os.environ[DRIVER_PYTHON] = before
-
-
-def read_settings(path: Path) -> dict[str, str]:
-    """Settings of a spark properties file, with paths of the project made absolute."""
-    settings = _lines_of(path)
-    if settings.get("spark.jars", "").endswith("/*"):
-        jars = sorted((PROJECT / settings["spark.jars"]).parent.glob("*.jar"))
-        settings["spark.jars"] = ",".join(str(jar) for jar in jars)
-        if not jars:
-            raise StoreError("the Delta jars are missing from jars/: run `make setup`")
-    if "spark.pyspark.python" in settings:
-        settings["spark.pyspark.python"] = sys.executable
-    if (
-        settings.get(WAREHOUSE) == "spark-warehouse"
-    ):  # else Spark makes it in the current folder at the first lookup of a name
-        settings[WAREHOUSE] = str(
-            Path(tempfile.gettempdir()) / f"commitlake-{os.getuid()}" / "spark-warehouse"
-        )
-    if CLASSES.exists():
-        # A JVM that the archive does not fit ignores it; it must not log this to stdout, which is only for the result.
-        shared = f"-XX:SharedArchiveFile={CLASSES} -Xlog:disable -Xlog:all=error:stderr"
-        settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {shared}".lstrip()
-    return {
-        name: value.replace("=spark-conf/", f"={PROJECT}/spark-conf/") for name, value in settings.items()
-    }
-
-
-def _lines_of(path: Path) -> dict[str, str]:
-    settings = {}
-    for line in path.read_text().splitlines():
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, _, value = line.strip().partition(" ")
-            settings[name] = value.strip()
-    return settings
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value

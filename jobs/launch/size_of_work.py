@@ -7,12 +7,13 @@ out only where files on this machine say that there are few. Nothing is known of
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from pipelines.store.lock import local_path
+from pipelines.uris import local_path
 
 # Bytes of messages on which it makes no difference.
 SMALL_BYTES = 16 * 1024 * 1024
@@ -39,9 +40,56 @@ READ_LITTLE = frozenset(
 FOLLOW_THE_LOG = frozenset(
     ("check_transactions", "deliver", "dispatch", "end_transactions", "put_messages", "run_cycle")
 )
+# Jobs that read a data source written in Python, or in which a user's function may.
+RUN_USERS_CODE = frozenset(
+    ("check_transactions", "consume", "import_store", "put_messages", "run_cycle", "validate")
+)
 
 # As against MODULE:NAME, and words of a query.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/\S*\Z")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a session is started for.
+
+    is_small         whether so little is to be done that plans and tasks cost more than rows
+    is_short         whether the session ends so soon that Java's second compiler would take longer than it saves
+    runs_users_code  whether something may read a data source written in Python
+    """
+
+    is_small: bool = False
+    is_short: bool = False
+    runs_users_code: bool = True
+
+    @classmethod
+    def of(cls, job: str, store_uri: str, options: Mapping[str, Any]) -> "Work":
+        """The work of a job with its own options."""
+        small = is_small(job, store_uri, options)
+        # The shell, a page that is updated and ticks go on after their first answer.
+        is_lasting = job == "shell" or bool(options.get("watch", options.get("every")))
+        is_short = not is_lasting and (small or is_moderate(job, store_uri, options))
+        return cls(small, is_short, job in RUN_USERS_CODE)
+
+
+def typed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    """The store and the options of a command line that is not parsed yet, well enough to judge the work by.
+
+    >>> typed(["--store", "s", "--input=a.jsonl", "--rebuild"])
+    ('s', {'input': 'a.jsonl', 'rebuild': True})
+    """
+    options: dict[str, Any] = {}
+    name = ""
+    for place, argument in enumerate(arguments):
+        if argument.startswith("--"):
+            name, equals, value = argument.removeprefix("--").partition("=")
+            options[name] = value if equals else True
+        elif options.get(name) is True:
+            options[name] = argument
+        else:
+            options[str(place)] = argument
+    store = options.pop("store", "")
+    return (store if isinstance(store, str) else ""), options
 
 
 def is_small(job: str, store_uri: str, options: Mapping[str, Any]) -> bool:

@@ -17,10 +17,11 @@ from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.store.create import PLAIN_DELTA
 from pipelines.store.damaged import damaged_tables
-from pipelines.store.lock import LOCK_FILE, local_path
+from pipelines.store.lock import LOCK_FILE
 from pipelines.store.progress import covered
 from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
+from pipelines.uris import local_path
 from schemas import COMMITLOG, DERIVED, JOB_RUNS, PROGRESS, TABLES, Table
 
 STAGING = "_staging"

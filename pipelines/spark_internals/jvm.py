@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+import numpy as np
 from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView, is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
 
 def is_running() -> bool:
@@ -21,6 +23,23 @@ def is_running() -> bool:
 def jvm(spark: SparkSession) -> Any:
     """The JVM's packages, by name."""
     return spark._jvm
+
+
+def leave_pandas_out() -> None:
+    """Have PySpark see whether an argument is NumPy's without a look at whether NumPy is there.
+
+    For that look it loads its helpers for tests, and they pandas: 0.7 s before the first call of the JVM. Read from PySpark
+    4.1.4: what follows the look, as it is.
+    """
+
+    def is_array(_: Any, value: Any) -> bool:
+        return isinstance(value, np.ndarray) and value.ndim == 1
+
+    def is_scalar(_: Any, value: Any) -> bool:
+        return isinstance(value, np.generic)
+
+    NumpyArrayConverter.can_convert = is_array  # type: ignore[assignment, method-assign]
+    NumpyScalarConverter.can_convert = is_scalar  # type: ignore[assignment, method-assign]
 
 
 def remember_names() -> None:

@@ -16,11 +16,12 @@ from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
-from pipelines.store.lock import local_path, under_lock
+from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
+from pipelines.uris import local_path
 from schemas import DERIVED, PROGRESS, STORE_SETTINGS, TABLES, Table
 
 # So that any Delta reader opens the tables as they are: delta-rs, DuckDB, Trino.

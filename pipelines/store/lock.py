@@ -9,7 +9,6 @@ commit for a second or two. A lock within the process is taken first, since a fi
 
 import logging
 import os
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from pyspark.util import InheritableThread
 
 from pipelines.spark_internals.files import locked_by_jvm
 from pipelines.spark_internals.sessions import make_active
+from pipelines.uris import local_path
 
 log = logging.getLogger(__name__)
 
@@ -31,27 +31,11 @@ LOCK_FILE = ".commit.lock"
 # A commit of a small append has ended by then; a longer wait is reported with its reason.
 SILENT_SECONDS = 3
 
-# A scheme has two letters or more: one letter is a drive or a name.
-_SCHEME = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(.*)", re.DOTALL)
-
 T = TypeVar("T")
 Directory = tuple[int, int]  # device and inode: the same for all paths of a directory
 
 _in_this_process: defaultdict[Directory, threading.RLock] = defaultdict(threading.RLock)
 _depth: defaultdict[Directory, int] = defaultdict(int)
-
-
-def local_path(uri: str) -> str | None:
-    """The directory of a store on this machine's file system; None for any other store.
-
-    The URI is read as Hadoop does, not as the web does: %, # and ? are characters of a name like any other.
-    """
-    scheme, rest = _SCHEME.fullmatch(uri).groups()  # type: ignore[union-attr]
-    if scheme is None:
-        return uri
-    if scheme.lower() != "file":
-        return None
-    return re.sub(r"\A//[^/]*", "", rest)
 
 
 def is_same_directory(one: str, other: str) -> bool:

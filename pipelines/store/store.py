@@ -10,10 +10,9 @@ from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import DeltaTable, is_delta_table
 from pipelines.spark_internals.files import default_scheme, hadoop_path
 from pipelines.store.cache import StoreCache
-from pipelines.store.lock import local_path
 from pipelines.store.past import epoch_ms
 from pipelines.store.snapshot import Snapshot
-from pipelines.uris import expect_no_secret
+from pipelines.uris import expect_no_secret, local_path
 from pipelines.views.read import VIEWS, read_view
 from schemas import COMMITLOG, STORE_SETTINGS, TABLES_BY_NAME, Table
 

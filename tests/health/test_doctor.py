@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from jobs.launch.session import CLASSES
+from jobs.launch.spark_settings import CLASSES
 from pipelines.health import machine
 from pipelines.health.check import Verdict, looked_at
 from pipelines.health.session import class_archive

@@ -6,6 +6,7 @@ What fails here makes many other tests fail, so a failure is a sentence: what br
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 import subprocess
 import sys
@@ -41,7 +42,9 @@ from pipelines.spark_internals import (
 )
 from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable
 from pipelines.spark_internals.java_properties import java_properties
+from pipelines.spark_internals.jvm_start import StartedJvm
 from pipelines.spark_internals.python_workers import without_spark_archives
+from tests.conftest import PROJECT
 
 pytestmark = pytest.mark.quick
 
@@ -610,6 +613,34 @@ def _(ground: Ground) -> None:
     assert jvm.jvm(ground.spark).java.lang.Math is math
 
 
+@check("jvm.leave_pandas_out", "`can_convert` of PySpark's converters for NumPy")
+def _(ground: Ground) -> None:
+    jvm.leave_pandas_out()
+    arrays = jvm.jvm(ground.spark).java.util.Arrays
+    assert arrays.toString(np.array([1, 2], np.int64)) == "[1, 2]"
+    assert arrays.toString(np.array([0.5])) == "[0.5]"
+    assert jvm.jvm(ground.spark).java.lang.Long.toHexString(np.int64(255)) == "ff"
+
+
+@check("jvm_start.StartedJvm.taken", "the file and the variables by which PySpark finds its JVM")
+def _(ground: Ground) -> None:
+    settings = {"spark.master": "local[1]", "spark.ui.enabled": "false", "spark.test.mark": "it's 1"}
+    code = f"""
+from pipelines.spark_internals.jvm_start import StartedJvm
+started = StartedJvm({settings!r}, {{"MARK": "a b"}})
+import sys
+assert "pyspark" not in sys.modules
+from pyspark.sql import SparkSession
+with started.taken():
+    spark = SparkSession.builder.getOrCreate()
+is_same = spark._jvm.ProcessHandle.current().pid() == started._process.pid
+print(spark.conf.get("spark.test.mark"), spark._jvm.System.getenv("MARK"), is_same)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.stdout == "it's 1 a b True\n", done.stderr
+
+
 @check("jvm.java_session", "SparkSession._jsparkSession")
 def _(ground: Ground) -> None:
     assert jvm.java_session(ground.spark).version() == ground.spark.version
@@ -771,7 +802,7 @@ def test_every_function_of_the_folder_has_a_check() -> None:
             if inspect.isfunction(one) and one.__module__ == loaded.__name__ and not name.startswith("_")
         }
         found |= {f"{module.name}.{name}" for name in functions}
-    for kind in (DeltaTable, DeltaSnapshot):
+    for kind in (DeltaTable, DeltaSnapshot, StartedJvm):
         members = {name for name in vars(kind) if not name.startswith("_")}
-        found |= {f"delta_log.{kind.__name__}.{name}" for name in members}
+        found |= {f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}.{name}" for name in members}
     assert found - OF_DAMAGED_TABLES == set(CHECKS)

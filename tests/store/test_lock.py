@@ -12,9 +12,10 @@ import pytest
 
 import pipelines.store.lock as module
 from pipelines.store.commit import commit
-from pipelines.store.lock import local_path, under_lock
+from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
+from pipelines.uris import local_path
 from schemas import CUTS
 from tests.races import in_threads
 

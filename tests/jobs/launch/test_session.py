@@ -7,7 +7,8 @@ import sys
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.launch.session import SHORT_RUN, read_settings, session
+from jobs.launch.session import session
+from jobs.launch.spark_settings import SHORT_RUN, read_settings
 from tests.conftest import PROJECT
 
 SAID = """
