@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from jobs.launch.command_line import run_app, summary
+from jobs.launch.command_line import end_interrupted, run_app, summary
 from jobs.launch.examples import epilog
 from jobs.launch.head_start import start_java
 
@@ -88,6 +88,9 @@ def run(arguments: list[str]) -> None:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    if arguments and arguments[0] in JOBS:
-        start_java(arguments)
+    try:
+        if arguments and arguments[0] in JOBS:
+            start_java(arguments)
+    except KeyboardInterrupt:
+        end_interrupted(arguments[:1], arguments)
     run(arguments)

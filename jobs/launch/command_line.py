@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 import typer
@@ -32,8 +32,13 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
         _fail(job_name, arguments, f"{printable(wrong.format_message())} See --help")
         raise SystemExit(EXIT_BAD_INPUT) from None
     if status == _INTERRUPTED:
-        _fail(job_name, arguments, "interrupted before it began; nothing was changed")
-        raise SystemExit(EXIT_FAILED)
+        end_interrupted(job_name, arguments)
+
+
+def end_interrupted(job_name: Sequence[str], arguments: Sequence[str]) -> NoReturn:
+    """End a job after a Ctrl-C before it began."""
+    _fail(job_name, arguments, "interrupted before it began; nothing was changed")
+    raise SystemExit(EXIT_FAILED)
 
 
 def _fail(job_name: Sequence[str], arguments: Sequence[str], sentence: str) -> None:
