@@ -1,4 +1,4 @@
-"""Java starts while Python loads what a job needs: half a second of each command that would be spent twice."""
+"""Java starts while Python loads what a job needs: each takes more than half a second."""
 
 import os
 import shutil
@@ -13,6 +13,9 @@ from pipelines.spark_internals.jvm_start import StartedJvm
 # doctor looks for Java first.
 WITHOUT = frozenset(("doctor",))
 
+# By these PySpark finds another JVM, or starts its own in another way.
+OF_PYSPARK = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
+
 _started: list[StartedJvm] = []
 
 
@@ -22,23 +25,15 @@ def start_java(arguments: Sequence[str]) -> None:
     What is wrong with them, with the settings or with Java is said later, where it is met.
     """
     job = arguments[0]
-    is_for_pyspark = any(
-        name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
-    )
-    if (
-        job in WITHOUT
-        or "--help" in arguments
-        or is_for_pyspark
-        or not (shutil.which("java") or "JAVA_HOME" in os.environ)
-    ):
+    if job in WITHOUT or "--help" in arguments or any(name in os.environ for name in OF_PYSPARK):
+        return
+    if not (shutil.which("java") or "JAVA_HOME" in os.environ):
         return
     work = Work.of(job, *typed(arguments[1:]))
     os.environ.pop("SPARK_HOME", None)  # as in session()
+    variables = WITHOUT_PYTHON_SOURCES if work.is_short and not work.runs_users_code else {}
     try:
-        settings = settings_of_work(work.is_small, work.is_short)
-        _started.append(
-            StartedJvm(settings, {} if work.runs_users_code or not work.is_short else WITHOUT_PYTHON_SOURCES)
-        )
+        _started.append(StartedJvm(settings_of_work(work.is_small, work.is_short), variables))
     except (StoreError, OSError):
         return
 

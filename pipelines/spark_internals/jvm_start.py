@@ -34,22 +34,22 @@ class StartedJvm:
 
         Raises OSError where it cannot be started.
         """
+        self._is_taken = False
         self._folder = Path(tempfile.mkdtemp())
-        atexit.register(self._leave)
         self._said = self._folder / "connection"
         options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        self._process = Popen(
-            [_spark_home() / "bin" / "spark-submit", *options, "pyspark-shell"],
-            stdin=PIPE,
-            env={
-                **os.environ,
-                **environment,
-                "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._said),
-            },
-            preexec_fn=_ignore_control_c,
-        )
-        self._is_taken = False
+        of_pyspark = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._said)}
+        try:
+            self._process = Popen(
+                [_spark_home() / "bin" / "spark-submit", *options, "pyspark-shell"],
+                stdin=PIPE,
+                env={**os.environ, **environment, **of_pyspark},
+                preexec_fn=_ignore_control_c,
+            )
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+        atexit.register(self._leave)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
