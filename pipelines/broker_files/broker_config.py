@@ -181,9 +181,10 @@ class BrokerConfig:
             _load(directory, "topics.json", _topics),
             _load(directory, "subscriptionGroup.json", _groups),
             offsets,
+            # The broker's own file last: it has what consumers of the exported directory have subscribed to since.
             [
-                *(_load(directory, "consumerFilter.json", _subscriptions) or []),
                 *((group, topic, "TAG", tags, 0) for group, topic, tags in note.get("subscriptions") or []),
+                *(_load(directory, "consumerFilter.json", _subscriptions) or []),
             ],
             floors,
         )

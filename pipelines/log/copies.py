@@ -18,6 +18,7 @@ from pipelines.log.append import append_writes, head_after, log_rows
 from pipelines.log.claims import Span, lies_in, spans_of_offsets
 from pipelines.log.decisions import joined, with_decisions
 from pipelines.log.place import rolls, running_offsets, taken_before
+from pipelines.log.whole_import import expect_whole_import
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import slots_taken
 from pipelines.rocketmq.record import FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
@@ -131,6 +132,7 @@ def plan_copies(
     spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
     if not spans:
         return CopyPlan((), {}, head)
+    expect_whole_import(at, head.next_offset)
     at.preload(COMMITLOG)
     spark = at.store.spark
     segment_bytes = at.store.settings.segment_bytes

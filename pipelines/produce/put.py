@@ -16,6 +16,7 @@ from pipelines.log.append_ids import is_put_by
 from pipelines.log.count import CountedSplit
 from pipelines.log.park import is_parking_topic, real_place
 from pipelines.log.place import Placement
+from pipelines.log.whole_import import expect_whole_import
 from pipelines.produce.accept import final_properties
 from pipelines.produce.counted_input import CountedInput
 from pipelines.produce.divert import GAINED_BY_PARKING, may_divert
@@ -112,6 +113,7 @@ class Put:
         first_row, splits = self._left(first_row, splits, found.parts)
         if not any(split.good_rows for split in splits):
             return Plan((), {"next_offset": head.next_offset})
+        expect_whole_import(at, head.next_offset)
         placement = self.counted.place(splits, first_row, head, max(clock(), head.last_store_timestamp))
         self.counted.expect_unchanged(splits)
         writes = append_writes(at, self.log_rows(placement), placement.planned, placement.head)

@@ -109,6 +109,29 @@ def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("appends", [0, 1])
+def test_nothing_else_is_appended_until_an_import_that_was_cut_short_has_ended(
+    appends: int, commitlake: Commitlake, store: Store, broker: Path, tmp_path: Path
+) -> None:
+    """Groups stand where the broker's stood: they would pass over what is appended below."""
+    log = BrokerLog.read(store.spark, BrokerDirectory(str(broker)), {}, piece_bytes=300)
+    source = BrokerStore(log, BrokerConfig.read(log.directory))
+    commit(store, lambda at: plan_broker_state(at, source))
+    for _ in range(appends):
+        import_next(lambda planner: commit(store, planner), source, append_bytes=SEGMENT_BYTES)
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"topic": "orders", "queue_id": 0, "body": "1000"}\n')
+    put = ("put_messages", "--store", store.uri, "--input", rows)
+    refused = commitlake(*put)
+    assert refused.exit_status == 2
+    assert f"an import into the store has not ended: the log has {SEGMENT_BYTES * appends} of" in refused.stderr
+    assert bodies(store) == list(range(4 * appends))
+    assert commitlake("import_store", "--store", store.uri, "--from", broker).exit_status == 0
+    assert commitlake(*put).exit_status == 0
+    assert bodies(store) == [*range(10), 1000]
+
+
+@pytest.mark.slow
 def test_an_import_goes_on_after_segments_have_expired_here(
     commitlake: Commitlake, store: Store, broker: Path
 ) -> None:
