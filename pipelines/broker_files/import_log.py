@@ -21,11 +21,11 @@ from pipelines.broker_files.survey import are_short
 from pipelines.errors import BadInput
 from pipelines.log.append import append_columns, head_after
 from pipelines.log.one_row import last_row
+from pipelines.log.whole_import import can_import
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import Committed
 from pipelines.store.floors import IMPORT_PREFIX, LOG_OF_FLOORS
 from pipelines.store.head import LogHead, Queue, bounds_write, read_head
-from pipelines.store.holes import lost_at
 from pipelines.store.plan import Plan, Write
 from pipelines.store.small_tables import write_if_changed
 from pipelines.store.snapshot import Snapshot
@@ -238,10 +238,7 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
         )
     if at.number(COMMITLOG) < 0:
         return
-    # Not that of the last append: segments that expire, cuts and fences take numbers too.
-    last = last_row(at, head.next_offset)
-    is_lost = lost_at(at, head.next_offset - 1) is not None
-    if is_lost or (last is not None and not last.append_id.startswith(IMPORT_PREFIX)):
+    if not can_import(at, head.next_offset):
         raise BadInput(
             f"the store was written to after its last import (append {head.append_seq}); an import goes on only while "
             "the last append is an import's. Import into a new store"
@@ -261,6 +258,7 @@ def check_goes_on(at: Snapshot, head: LogHead, log: BrokerLog) -> None:
             f"{here}, the broker's files start at {log.start_offset}: those between have expired. "
             "Import into a new store"
         )
+    last = last_row(at, head.next_offset)
     if last is None or last.physical_offset < log.start_offset:
         return
     found = log.record_at(last.physical_offset)

@@ -22,11 +22,10 @@ from pipelines.export.segments import segment_path, write_segments
 from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
 from pipelines.log.one_row import last_row
+from pipelines.log.whole_import import expect_exportable
 from pipelines.store.backup import SPEAK_OF_THE_LOG
-from pipelines.store.floors import LOG_OF_FLOORS, read_floors
 from pipelines.store.head import read_head
 from pipelines.store.holes import holes_of_log, lost_at
-from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUTS
 
@@ -93,16 +92,6 @@ class Exported:
     settled: Settled
 
 
-def _expect_whole_import(at: Snapshot, end: int) -> None:
-    """Raises StoreError where an import is under way or was cut short: its broker has settled more than the log has."""
-    needed = read_floors(at).get(LOG_OF_FLOORS, 0)
-    if needed > end:
-        raise StoreError(
-            f"an import into the store has not ended: the log has {end} of {needed} bytes of the broker's. Nothing was "
-            "written; run `commitlake import_store` again, then this"
-        )
-
-
 class Export:
     """An export of a store, as of one snapshot, into a directory that is empty or holds an earlier export of it.
 
@@ -118,7 +107,7 @@ class Export:
         self.head = read_head(self._at)
         self._log_id = self._at.table_id(COMMITLOG)
         expect_apart(self._at, to)
-        _expect_whole_import(self._at, self.head.next_offset)
+        expect_exportable(self._at, self.head.next_offset)
         self._note_found = self.to.found.read(NOTE)
         self._note = self._read_note()
 

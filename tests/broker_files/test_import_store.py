@@ -124,7 +124,9 @@ def test_nothing_else_is_appended_until_an_import_that_was_cut_short_has_ended(
     put = ("put_messages", "--store", store.uri, "--input", rows)
     refused = commitlake(*put)
     assert refused.exit_status == 2
-    assert f"an import into the store has not ended: the log has {SEGMENT_BYTES * appends} of" in refused.stderr
+    assert (
+        f"an import into the store has not ended: the log has {SEGMENT_BYTES * appends} of" in refused.stderr
+    )
     assert bodies(store) == list(range(4 * appends))
     assert commitlake("import_store", "--store", store.uri, "--from", broker).exit_status == 0
     assert commitlake(*put).exit_status == 0

@@ -102,6 +102,22 @@ def test_an_import_that_has_not_ended_is_not_exported(life: Callable[..., Life],
 
 
 @pytest.mark.slow
+def test_where_an_import_cannot_go_on_an_export_says_how_to_get_the_rest_out(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """As an earlier version left it: a put came before the rest of the import."""
+    one = life()
+    one.append({"topic": "T", "append_id": "import:0-1"})
+    one.put(B, {**QUEUE, "body": "put here"})
+    one.write_floors(**{LOG_OF_FLOORS: 1_000})
+    rows = ("--format", "jsonl", "--from-offset", one.rows()[1].physical_offset)
+    with pytest.raises(StoreError, match=" ".join(map(str, rows))):
+        Export(one.store, str(tmp_path / "export"), B)
+    assert one.job("export_store", B, "--to", tmp_path / "rows", *rows).result["messages"] == 1
+    one.put(B, QUEUE)  # what works there still goes on
+
+
+@pytest.mark.slow
 def test_a_lost_part_of_the_log_is_no_part_of_a_brokers_log(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
