@@ -164,17 +164,18 @@ def is_too_far(at: Snapshot, log_ms: int) -> Column:
 
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
     where that is later. A row of this store keeps its due time: its level table may change, not how long it waits. So does
-    one of an export, whose times a store gave.
+    one that an export wrote, whose times a store gave: there, what is too far away is due when it was stored.
 
     log_ms  as of log_time_ms
     """
-    if OF_AN_EXPORT in read_floors(at):
-        return F.lit(False)
     levels_ms = at.store.settings.delay_levels_ms
     is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
     delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)
     is_further = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
-    return is_scheduled & F.col("append_id").startswith(IMPORT_PREFIX) & is_further
+    is_of_a_broker = F.col("append_id").startswith(IMPORT_PREFIX) & (
+        F.col("physical_offset") >= read_floors(at).get(OF_AN_EXPORT, 0)
+    )
+    return is_scheduled & is_of_a_broker & is_further
 
 
 def _decided(chunk: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ from pipelines.export.export import Export
 from pipelines.store.floors import LOG_OF_FLOORS
 from pipelines.store.store import Store
 from tests.consume.listeners import Listeners
-from tests.expiry.test_expire import SETTINGS, messages
+from tests.expiry.test_expire import HOUR, SETTINGS, messages
 from tests.life import SCHEDULE, B, Life, raw
 from tests.quality.damages import data_files
 
@@ -65,6 +65,22 @@ def test_the_restored_store_has_the_settings_and_the_subscriptions_by_tag(
     assert [each.deliver(B + 2_000)["delivered"] for each in (one, two)] == [0, 0]
     consumed = two.job("consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
     assert (consumed.result["consumed"], consumed.result["filtered"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_an_imported_message_that_is_due_at_once_is_so_in_the_restored_store(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its time is further away than its level waits; only a broker's times are compared with the level."""
+    one = life(messageDelayLevel="10s")
+    far = {"topic": SCHEDULE, "due_ms": B + 10 * HOUR, "properties": raw(DELAY=1, REAL_TOPIC="T", REAL_QID=0)}
+    one.append({**far, "append_id": "import:0-9"}, {**far, "append_id": "own"})
+    one.write_floors(half=0)
+    two = restored(one, tmp_path, B + 1_000)
+    assert [each.deliver(B + 2_000)["delivered"] for each in (one, two)] == [1, 1]
+    # As when a broker has gone on with the export, by a level table of its own.
+    two.append({**far, "append_id": "import:end"})
+    assert two.deliver(B + 3_000)["delivered"] == 1
 
 
 def test_offsets_of_groups_are_not_ahead_of_the_exported_log(
