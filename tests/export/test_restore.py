@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.expiry.expire import plan_expiry
 from pipelines.export.export import Export
+from pipelines.store.commit import commit
 from pipelines.store.floors import LOG_OF_FLOORS
 from pipelines.store.store import Store
 from tests.consume.listeners import Listeners
@@ -81,6 +83,28 @@ def test_an_imported_message_that_is_due_at_once_is_so_in_the_restored_store(
     # As when a broker has gone on with the export, by a level table of its own.
     two.append({**far, "append_id": "import:end"})
     assert two.deliver(B + 3_000)["delivered"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was_imported", [False, True])
+def test_a_timed_message_that_was_rolled_comes_once_from_the_restored_store(
+    life: Callable[..., Life], tmp_path: Path, was_imported: bool
+) -> None:
+    """Its source is still in the export after a maintain that was killed, and in a store that imports a second time."""
+    one = life(**SETTINGS)
+    timed = {**QUEUE, "body": "timed", "deliver_at_ms": B + HOUR, "unique_key": "U"}
+    one.put(B, timed, {**timed, "born_timestamp": B - 1}, *messages(20))
+    one.job("dispatch", B)
+    if was_imported:
+        restored(one, tmp_path, B)
+        one.job("maintain", B + 60_000, "--retention-hours", 0, "--force")
+    else:
+        commit(one.store, lambda at: plan_expiry(at, B + 60_000, 0, "killed"))
+    one.put(B + 60_000, {**timed, "born_timestamp": B - 2})  # sent once more, with the same key
+    two = restored(one, tmp_path, B + 120_000)
+    waiting = [each.store.scheduled_messages.count() for each in (one, two)]
+    assert waiting == [3, 3]
+    assert [each.deliver(B + 2 * HOUR)["delivered"] for each in (one, two)] == [3, 3]
 
 
 def test_offsets_of_groups_are_not_ahead_of_the_exported_log(
