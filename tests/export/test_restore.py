@@ -1,6 +1,7 @@
 """A store comes back from its export: what waits, when it is due, what groups have read, whatever else goes on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,26 @@ def test_index_files_have_the_slots_of_the_setting(life: Callable[..., Life], tm
         return {file.name: file.read_bytes() for file in (tmp_path / export / "index").iterdir()}
 
     assert files("export") == files("whole")
+
+
+@pytest.mark.slow
+def test_an_export_without_new_messages_repairs_its_index(life: Callable[..., Life], tmp_path: Path) -> None:
+    one = life(maxIndexNum="8", maxHashSlotNum="4")
+    one.put(B, *[{**QUEUE, "keys": f"k{n % 5}"} for n in range(10)])
+    index = tmp_path / "export" / "index"
+
+    def files() -> dict[str, bytes]:
+        one.job("export_store", B, "--to", tmp_path / "export")
+        return {file.name: file.read_bytes() for file in index.iterdir()}
+
+    before = files()
+    one.job("settings", B, "set", "maxHashSlotNum=9")
+    after = files()
+    assert {len(content) for content in after.values()} == {
+        len(content) + 5 * 4 for content in before.values()
+    }
+    shutil.rmtree(index)
+    assert files() == after
 
 
 def test_a_queue_whose_last_file_has_no_name_is_refused(life: Callable[..., Life], tmp_path: Path) -> None:
