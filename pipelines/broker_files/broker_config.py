@@ -13,6 +13,7 @@ An import writes it to these tables:
       timer:queue_offset   next queue offset of rmq_sys_wheel_timer
       half, op             next queue offset of the transaction check in the half and op topics (group CID_RMQ_SYS_TRANS)
       dispatch             physical offset up to which the consume queues cover the log
+      export               physical offset up to which an export wrote the log: due times before it are a store's own
 """
 
 import json
@@ -173,7 +174,8 @@ class BrokerConfig:
         note = read_export_note(directory)
         floors.update(_timer_floors(directory, note.get("timer") or []))
         if note:
-            floors[OF_AN_EXPORT] = 1
+            # A run that was cut short has written more than what the one before it had.
+            floors[OF_AN_EXPORT] = max(note.get("end_offset", 0), note.get("under_way_to", 0))
         for follower, topic in (("half", HALF_TOPIC), ("op", OP_TOPIC)):
             if (TRANSACTION_GROUP, topic, 0) in offsets:
                 floors[follower] = offsets[TRANSACTION_GROUP, topic, 0]

@@ -164,17 +164,18 @@ def is_too_far(at: Snapshot, log_ms: int) -> Column:
 
     The broker's level table was another one. Its clock may have been ahead of this job's, so the time of the log counts
     where that is later. A row of this store keeps its due time: its level table may change, not how long it waits. So does
-    one of an export, whose times a store gave.
+    one that an export wrote, whose times a store gave: there, what is too far away is due when it was stored.
 
     log_ms  as of log_time_ms
     """
-    if OF_AN_EXPORT in read_floors(at):
-        return F.lit(False)
     levels_ms = at.store.settings.delay_levels_ms
     is_scheduled = (F.col("topic") == SCHEDULE_TOPIC) & (F.col("due_ms") > log_ms)
     delay = level_delay_ms(F.try_add("queue_id", F.lit(1)), levels_ms)
     is_further = F.col("due_ms") > min(log_ms, FARTHEST_MS) + delay
-    return is_scheduled & F.col("append_id").startswith(IMPORT_PREFIX) & is_further
+    is_of_a_broker = F.col("append_id").startswith(IMPORT_PREFIX) & (
+        F.col("physical_offset") >= read_floors(at).get(OF_AN_EXPORT, 0)
+    )
+    return is_scheduled & is_of_a_broker & is_further
 
 
 def _decided(chunk: pa.Table) -> pa.Table:
@@ -254,7 +255,8 @@ def settled_by_import(at: Snapshot, rows: DataFrame, chunk: pa.Table, floors: Ma
         "queue_offset",
         property_value(properties, "REAL_TOPIC").alias("real_topic"),
         property_value(properties, "UNIQ_KEY").alias("unique_key"),
-        _roll_times().alias("roll_times"),
+        "born_timestamp",
+        roll_times().alias("roll_times"),
     )
     of_import = rows.select("source_offset", "due_ms", "kind").join(imported, "source_offset")
     below = F.lit(False)
@@ -280,8 +282,8 @@ def settled_by_import(at: Snapshot, rows: DataFrame, chunk: pa.Table, floors: Ma
     return settled.distinct()
 
 
-def _roll_times() -> Column:
-    """How often a broker has put a timed message back into its timer, which reaches two days ahead at most (2.5)."""
+def roll_times() -> Column:
+    """How often a timed message was put back into its timer, which reaches two days ahead at most at a broker (2.5)."""
     return F.coalesce(property_value(F.col("properties"), "TIMER_ROLL_TIMES").try_cast("int"), F.lit(0))
 
 
@@ -289,14 +291,15 @@ def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
     """Imported timed rows that a later put-back replaces, or that a cancel names by a bare unique key (2.4, 2.5).
 
     timed  rows of the log: all imported rows of the same slots
-    rows   `source_offset`, `due_ms`, `real_topic`, `unique_key`, `roll_times`
+    rows   `source_offset`, `due_ms`, `real_topic`, `unique_key`, `born_timestamp`, `roll_times`
     """
     properties = F.col("properties")
-    rolled = timed.where(_roll_times() > 0).select(
+    rolled = timed.where(roll_times() > 0).select(
         F.col("due_ms"),
         property_value(properties, "UNIQ_KEY").alias("unique_key"),
         property_value(properties, "REAL_TOPIC").alias("topic_of_later"),
-        _roll_times().alias("later_roll_times"),
+        "born_timestamp",  # another one's is another message, which was sent with the same key
+        roll_times().alias("later_roll_times"),
         F.col("physical_offset").alias("later_offset"),
     )
     is_replaced = (
@@ -307,7 +310,7 @@ def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
     cancels = timed.select(
         "due_ms", property_value(properties, "TIMER_DEL_UNIQKEY").alias("unique_key")
     ).where(F.col("unique_key").isNotNull())
-    is_rolled = rows.join(rolled, ["due_ms", "unique_key"]).where(is_replaced)
+    is_rolled = rows.join(rolled, ["due_ms", "unique_key", "born_timestamp"]).where(is_replaced)
     is_cancelled = rows.join(cancels, ["due_ms", "unique_key"], "left_semi")
     return is_rolled.select("source_offset").unionByName(is_cancelled.select("source_offset"))
 

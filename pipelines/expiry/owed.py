@@ -10,10 +10,21 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.delay.deliver import FOLLOWER, WAITING_KINDS, is_too_far, log_time_ms, to_settle, with_rules
+from pipelines.delay.deliver import (
+    FOLLOWER,
+    WAITING_KINDS,
+    is_too_far,
+    log_time_ms,
+    roll_times,
+    to_settle,
+    with_rules,
+)
 from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import CopyPlan, copies_of, plan_copies
 from pipelines.log.park import parked_rows
+from pipelines.rocketmq.names import TIMER_TOPIC
+from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.record import property_pair
 from pipelines.store.progress import seen_by
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import ROLL, halves, has_imports, settled_before_import
@@ -98,7 +109,10 @@ def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPl
 
 
 def rolled_copies(rows: DataFrame, log_ms: int, is_far: Column) -> DataFrame:
-    """Copies that differ from their sources in nothing but their offsets and their store timestamp.
+    """Copies that differ from their sources in little but their offsets and their store timestamp.
+
+    That of a timed message says how often it was rolled, as a broker's does: a store that is made from an export has no
+    claims, and knows by it which of two rows is left (2.5).
 
     An imported row whose time is too far away is due at once. Its copy does not count as imported, so it gets such a time.
 
@@ -108,4 +122,10 @@ def rolled_copies(rows: DataFrame, log_ms: int, is_far: Column) -> DataFrame:
     """
     rolled = rows.withColumns({"purpose": F.lit(ROLL), "claim": F.lit(SETTLE)})
     due_ms = F.when(is_far, F.lit(log_ms)).otherwise(F.col("due_ms"))
-    return copies_of(rolled, {"due_ms": due_ms})
+    properties = F.col("properties")
+    times = F.coalesce(F.try_add(roll_times(), F.lit(1)), roll_times())
+    again = F.concat(
+        without(properties, "TIMER_ROLL_TIMES"), property_pair("TIMER_ROLL_TIMES", times.cast("string"))
+    )
+    of_timer = F.when(F.col("topic") == TIMER_TOPIC, again)
+    return copies_of(rolled, {"due_ms": due_ms, "properties": of_timer.otherwise(properties)})

@@ -170,7 +170,9 @@ class Export:
             for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
                 messages, segments, files = messages + row.messages, segments + 1, files + 1
                 advance(row.bytes)
-            files += write_queues(at, to, self.head, self.from_offset)
+            files += write_queues(at, to, self.head, self.from_offset, self._now_ms)
+        # Also without new messages: broker.conf, which is written each time, says what its files must be like.
+        if self.head.next_offset > self.from_offset or not index.holds(to, at.store.settings):
             written, index = write_index(at, to, index, self.from_offset)
             files += written.count()
         settled = read_settled(at, self.head)

@@ -17,7 +17,7 @@ from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.dispatch.entries import numbered_index_entries
 from pipelines.export.directory import ExportDirectory
 from pipelines.export.segments import task_count
-from pipelines.rocketmq.settings import INT_MAX
+from pipelines.rocketmq.settings import INT_MAX, Settings
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.snapshot import Snapshot
@@ -70,8 +70,13 @@ class KnownIndex:
         is_of_size = all(count == size for count in items[:-1]) and max(items, default=0) <= size
         return is_of_size and self.slots in (0, slots)
 
-    def is_in(self, to: ExportDirectory) -> bool:
-        """Whether its files are in a directory."""
+    def holds(self, to: ExportDirectory, settings: Settings) -> bool:
+        """Whether its files are in a directory and as with these settings (maxIndexNum, maxHashSlotNum)."""
+        return self._is_in(to) and self.is_of(
+            int(settings["maxIndexNum"]) - 1, int(settings["maxHashSlotNum"])
+        )
+
+    def _is_in(self, to: ExportDirectory) -> bool:
         return {name for name, _ in self.files.values()} <= {
             entry.name for entry in to.found.entries("index")
         }
@@ -278,7 +283,7 @@ def write_index(
     settings = at.store.settings
     size = int(settings["maxIndexNum"]) - 1
     slots = int(settings["maxHashSlotNum"])
-    if not known.is_of(size, slots) or not known.is_in(to):  # maxIndexNum or maxHashSlotNum was another
+    if not known.holds(to, settings):
         to.delete("index")
         known = KnownIndex()
     first_new = from_offset - from_offset % settings.segment_bytes

@@ -12,12 +12,15 @@ from pyspark.sql import functions as F
 
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.broker_files.queue_files import UNIT, UNIT_BYTES
+from pipelines.delay.deliver import is_too_far, log_time_ms
 from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.errors import BadInput
 from pipelines.export.directory import ExportDirectory
 from pipelines.rocketmq.record import FIXED_BYTES
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX
+from pipelines.rocketmq.times import within_reach
 from pipelines.spark_internals.arrow import frame_of
+from pipelines.store.floors import read_floors
 from pipelines.store.head import LogHead
 from pipelines.store.progress import covered, followed_rows
 from pipelines.store.snapshot import Snapshot
@@ -86,7 +89,7 @@ class QueueFiles:
         return True
 
 
-def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: int) -> int:
+def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: int, now_ms: int) -> int:
     """Write the files of all queues that have entries from a physical offset on; how many.
 
     What a file has already is taken from itself; a file without that is written from all entries. These come from the log
@@ -95,7 +98,7 @@ def write_queues(at: Snapshot, to: ExportDirectory, head: LogHead, from_offset: 
     file_bytes = at.store.settings.queue_file_bytes
     units = file_bytes // UNIT_BYTES
     in_file = F.floor(F.col("queue_offset") / F.lit(units)).cast("long")
-    entries = queue_entries(at).withColumn("file", in_file)
+    entries = queue_entries(at, now_ms).withColumn("file", in_file)
     bounds = _bounds(at, head, units)
     if from_offset <= head.min_offset:
         return _write_files(QueueFiles(to, file_bytes), entries, bounds)[0]
@@ -128,13 +131,25 @@ def _write_files(
     return found.files, [tuple(file) for file in found.left]
 
 
-def queue_entries(at: Snapshot) -> DataFrame:
-    """Every entry of the consume queues up to the log's end, with the columns of `consume_queue`."""
+def queue_entries(at: Snapshot, now_ms: int) -> DataFrame:
+    """Every entry of the consume queues up to the log's end, with the columns of `consume_queue`.
+
+    What is due at once because its time is too far away is due there when it was stored: a reader of the export
+    cannot know which of its rows were a broker's.
+    """
     followed, entries = covered(at, CONSUME_QUEUE), followed_rows(at, CONSUME_QUEUE)
-    if followed >= at.number(COMMITLOG):
+    if followed < at.number(COMMITLOG):
+        waiting = at.read_after(COMMITLOG, followed)
+        entries = entries.unionByName(consume_queue_entries(waiting, at.store.settings.delay_levels_ms))
+    if not read_floors(at):
         return entries
-    waiting = at.read_after(COMMITLOG, followed)
-    return entries.unionByName(consume_queue_entries(waiting, at.store.settings.delay_levels_ms))
+    is_far = is_too_far(at, log_time_ms(at, now_ms))
+    stored_ms = within_reach(F.col("store_timestamp")).alias("stored_ms")
+    far = at.read(COMMITLOG).where(is_far).select("physical_offset", stored_ms)
+    due_ms = F.coalesce("stored_ms", "tags_code")
+    return (
+        entries.join(far, "physical_offset", "left").withColumn("tags_code", due_ms).select(*entries.columns)
+    )
 
 
 def topics_without_files(at: Snapshot, head: LogHead) -> list[str]:

@@ -9,7 +9,8 @@ from schemas import FLOORS
 IMPORT_PREFIX = "import:"
 # The follower whose position is the end of the broker's log, bytes: what the other floors speak of lies before it.
 LOG_OF_FLOORS = "log"
-# The follower that says that due times are as a store gave them, not a broker's level table: they are never too far.
+# The follower whose position is the end of an export's log, bytes: due times before it are a store's own, and never too far
+# away by the level table; what a broker has appended to the export comes after it.
 OF_AN_EXPORT = "export"
 
 

@@ -55,12 +55,12 @@ LEFT ANTI JOIN (
    AND back.back_offset > parked.physical_offset AND back.back_timestamp >= parked.due_ms
 LEFT ANTI JOIN (
     SELECT due_ms AS slot, {_REAL_TOPIC} AS rolled_topic, {_UNIQUE_KEY} AS rolled_key, physical_offset AS rolled_offset,
-           {_ROLL_TIMES} AS roll_times
+           born_timestamp AS rolled_born, {_ROLL_TIMES} AS roll_times
     FROM {{commitlog}} AS log
     WHERE startswith(append_id, 'import:') AND topic = '{TIMER_TOPIC}' AND {_ROLL_TIMES} > 0
 ) AS rolled
     ON parked.topic = '{TIMER_TOPIC}' AND startswith(parked.append_id, 'import:')
-   AND rolled.slot = parked.due_ms
+   AND rolled.slot = parked.due_ms AND rolled.rolled_born = parked.born_timestamp
    AND rolled.rolled_topic = properties['REAL_TOPIC'] AND rolled.rolled_key = properties['UNIQ_KEY']
    AND rolled.rolled_offset > parked.physical_offset
    AND rolled.roll_times > coalesce(try_cast(properties['TIMER_ROLL_TIMES'] AS INT), 0)

@@ -1,6 +1,7 @@
 """A store comes back from its export: what waits, when it is due, what groups have read, whatever else goes on."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import BadInput, StoreError
+from pipelines.expiry.expire import plan_expiry
 from pipelines.export.export import Export
+from pipelines.store.commit import commit
 from pipelines.store.floors import LOG_OF_FLOORS
 from pipelines.store.store import Store
 from tests.consume.listeners import Listeners
-from tests.expiry.test_expire import SETTINGS, messages
+from tests.expiry.test_expire import HOUR, SETTINGS, messages
 from tests.life import SCHEDULE, B, Life, raw
 from tests.quality.damages import data_files
 
@@ -65,6 +68,44 @@ def test_the_restored_store_has_the_settings_and_the_subscriptions_by_tag(
     assert [each.deliver(B + 2_000)["delivered"] for each in (one, two)] == [0, 0]
     consumed = two.job("consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
     assert (consumed.result["consumed"], consumed.result["filtered"]) == (1, 1)
+
+
+@pytest.mark.slow
+def test_an_imported_message_that_is_due_at_once_is_so_in_the_restored_store(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its time is further away than its level waits; only a broker's times are compared with the level."""
+    one = life(messageDelayLevel="10s")
+    far = {"topic": SCHEDULE, "due_ms": B + 10 * HOUR, "properties": raw(DELAY=1, REAL_TOPIC="T", REAL_QID=0)}
+    one.append({**far, "append_id": "import:0-9"}, {**far, "append_id": "own"})
+    one.write_floors(half=0)
+    two = restored(one, tmp_path, B + 1_000)
+    assert [each.deliver(B + 2_000)["delivered"] for each in (one, two)] == [1, 1]
+    # As when a broker has gone on with the export, by a level table of its own.
+    two.append({**far, "append_id": "import:end"})
+    assert two.deliver(B + 3_000)["delivered"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("was_imported", [False, True])
+def test_a_timed_message_that_was_rolled_comes_once_from_the_restored_store(
+    life: Callable[..., Life], tmp_path: Path, was_imported: bool
+) -> None:
+    """Its source is still in the export after a maintain that was killed, and in a store that imports a second time."""
+    one = life(**SETTINGS)
+    timed = {**QUEUE, "body": "timed", "deliver_at_ms": B + HOUR, "unique_key": "U"}
+    one.put(B, timed, {**timed, "born_timestamp": B - 1}, *messages(20))
+    one.job("dispatch", B)
+    if was_imported:
+        restored(one, tmp_path, B)
+        one.job("maintain", B + 60_000, "--retention-hours", 0, "--force")
+    else:
+        commit(one.store, lambda at: plan_expiry(at, B + 60_000, 0, "killed"))
+    one.put(B + 60_000, {**timed, "born_timestamp": B - 2})  # sent once more, with the same key
+    two = restored(one, tmp_path, B + 120_000)
+    waiting = [each.store.scheduled_messages.count() for each in (one, two)]
+    assert waiting == [3, 3]
+    assert [each.deliver(B + 2 * HOUR)["delivered"] for each in (one, two)] == [3, 3]
 
 
 def test_offsets_of_groups_are_not_ahead_of_the_exported_log(
@@ -168,6 +209,26 @@ def test_index_files_have_the_slots_of_the_setting(life: Callable[..., Life], tm
         return {file.name: file.read_bytes() for file in (tmp_path / export / "index").iterdir()}
 
     assert files("export") == files("whole")
+
+
+@pytest.mark.slow
+def test_an_export_without_new_messages_repairs_its_index(life: Callable[..., Life], tmp_path: Path) -> None:
+    one = life(maxIndexNum="8", maxHashSlotNum="4")
+    one.put(B, *[{**QUEUE, "keys": f"k{n % 5}"} for n in range(10)])
+    index = tmp_path / "export" / "index"
+
+    def files() -> dict[str, bytes]:
+        one.job("export_store", B, "--to", tmp_path / "export")
+        return {file.name: file.read_bytes() for file in index.iterdir()}
+
+    before = files()
+    one.job("settings", B, "set", "maxHashSlotNum=9")
+    after = files()
+    assert {len(content) for content in after.values()} == {
+        len(content) + 5 * 4 for content in before.values()
+    }
+    shutil.rmtree(index)
+    assert files() == after
 
 
 def test_a_queue_whose_last_file_has_no_name_is_refused(life: Callable[..., Life], tmp_path: Path) -> None:
