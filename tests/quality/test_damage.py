@@ -459,6 +459,24 @@ def test_tables_that_a_newer_version_has_added_are_made(
     assert damaged_tables(Store(spark, str(store))) == []
     assert validate(store, "--suite", "caches") == {}
     assert Store(spark, str(store)).holes.isEmpty()
+    forget_logs(spark)
+    lose_table("holes")(store)  # from here on it is one that the store has had
+    assert [each.name for each in damaged_tables(Store(spark, str(store)))] == ["holes"]
+
+
+@pytest.mark.slow
+def test_holes_that_are_gone_are_not_made_again_and_no_offset_is_given_again(
+    spark: SparkSession, damaged: Callable[..., Path]
+) -> None:
+    store = damaged(lose_data("commitlog", -1))
+    validate(store, "--cut-damaged")
+    head = read_head(Store(spark, str(store)).snapshot())
+    forget_logs(spark)
+    lose_table("holes")(store)
+    (told,) = complaints(store, "--full", "--repair")
+    assert told.startswith("holes: the table's directory is gone; put it back from a backup")
+    assert not (store / "holes").exists()
+    assert read_head(Store(spark, str(store)).snapshot()) == head
 
 
 @pytest.mark.slow
