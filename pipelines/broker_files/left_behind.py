@@ -8,7 +8,13 @@ from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.broker_files.queue_bounds import queue_names
 from pipelines.broker_files.queue_files import CONSUME_QUEUE
-from pipelines.broker_files.segments import LOG_PATHS, READ_ONLY_PATHS, read_only_left_out
+from pipelines.broker_files.segments import (
+    COMMITLOG,
+    LOG_PATHS,
+    READ_ONLY_PATHS,
+    counted_as_copied,
+    read_only_left_out,
+)
 
 CONFIG = "config"
 # File → what is in it, and what follows from its not being here.
@@ -43,6 +49,11 @@ def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator
         yield (
             f"{path} is left out, as the broker leaves it out: {READ_ONLY_PATHS} has effect where {LOG_PATHS} names several "
             "directories"
+        )
+    for path in counted_as_copied(directory, conf):
+        yield (
+            f"{path}, where the broker has files of its log, is not there: they count as copied to {COMMITLOG}. Where some "
+            "were not, copy them there and import again into an empty store"
         )
     if directory.exists(f"{CONSUME_QUEUE}/{_CURRENT}") and not queue_names(directory):
         yield (

@@ -101,8 +101,7 @@ def log_directories(directory: BrokerDirectory, conf: Mapping[str, str]) -> list
 
     Where it names several, those of readOnlyCommitLogStorePaths too: a broker whose storePathCommitLog is one directory does
     not look there. A path below the broker's storePathRootDir is one below this directory, which may be a copy; another is
-    used as it is. Where none of them is there and `commitlog` is, the log was copied to it. Raises BadInput where one is
-    missing.
+    used as it is. Where none but `commitlog` is there, the log was copied to it. Raises BadInput where one is missing.
     """
     is_split = len(_named_directories(conf, LOG_PATHS)) > 1
     return _directories(
@@ -115,6 +114,13 @@ def read_only_left_out(directory: BrokerDirectory, conf: Mapping[str, str]) -> l
     is_read = group_directory(directory, conf) is not None or len(_named_directories(conf, LOG_PATHS)) > 1
     found = [] if is_read else _named_directories(conf, READ_ONLY_PATHS)
     return [path for path in found if directory.entries(path)]
+
+
+def counted_as_copied(directory: BrokerDirectory, conf: Mapping[str, str]) -> list[str]:
+    """The log's directories that are not there, where the broker has `commitlog` too: it is read as the whole log."""
+    several = _named_directories(conf, LOG_PATHS)
+    named = [*several, *_named_directories(conf, READ_ONLY_PATHS)] if len(several) > 1 else several
+    return [path for path in named if COMMITLOG in named and not directory.exists(path)]
 
 
 def _entry_directories(directory: BrokerDirectory, conf: Mapping[str, str], group: str) -> list[str]:
@@ -134,10 +140,11 @@ def _directories(
     named[settings[0]] = named[settings[0]] or [default]
     setting_of = {path: setting for setting, paths in reversed(named.items()) for path in paths}
     found = [path for paths in named.values() for path in paths]
-    missing = [path for path in dict.fromkeys(found) if path != default and not directory.exists(path)]
+    elsewhere = [path for path in dict.fromkeys(found) if path != default]
+    missing = [path for path in elsewhere if not directory.exists(path)]
     if not missing:
         return list(dict.fromkeys(found))
-    if len(missing) == len(setting_of) and directory.exists(default):
+    if missing == elsewhere and directory.exists(default):
         return [default]
     setting = setting_of[missing[0]]
     raise BadInput(

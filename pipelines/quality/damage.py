@@ -40,6 +40,7 @@ from schemas import (
     PROGRESS,
     QUEUE_BOUNDS,
     REJECTED_MESSAGES,
+    TABLES,
     Table,
 )
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_TOPIC
@@ -89,13 +90,17 @@ def repair_files(
     forget_logs(store.spark)
     gone = [each for each in damaged if each.table in (*DERIVED, PROGRESS) and (each.log or each.is_gone)]
     damaged = damaged_tables(store)  # with data files of the logs just repaired
-    bounds = next((each for each in damaged if each.table == QUEUE_BOUNDS), None)
+    bounds = _bounds_of(damaged)
     others = [each for each in damaged if each.table not in (*DERIVED, PROGRESS, QUEUE_BOUNDS)]
     if any(each.log or each.is_gone for each in others) or (bounds is not None and bounds.log):
         return
-    if bounds is not None:
-        _repair_bounds(run, bounds, all(each.table != CONSUMER_OFFSETS for each in damaged))
-    make_tables(store)
+    if bounds is not None and _log_of(damaged) is not None and _held_before(store, bounds) is None:
+        # The log is needed to write them: they wait for the cut.
+        make_again(store, [table for table in TABLES if table != QUEUE_BOUNDS])
+    else:
+        if bounds is not None:
+            _repair_bounds(run, bounds, all(each.table != CONSUMER_OFFSETS for each in damaged))
+        make_tables(store)
     if any(each.table == PROGRESS and each.data for each in damaged):
         store_rows = frame_of(store.spark, [], PROGRESS.columns)
         run.commit(lambda at: Plan((at.replace(PROGRESS, store_rows),)))
@@ -117,6 +122,8 @@ def cut_damaged_files(
     if log is not None and log.data:
         for line in _loss(store, log, damaged):
             run.say(line)
+        if _bounds_of(damaged) is not None:
+            _begin_bounds(run, _lost_files(store, log, damaged))
         cut_out(store, log, _queues_are_whole(damaged), now_ms)
         run.wrote = True
         dispatch(rebuild=True)
@@ -145,12 +152,20 @@ def _log_of(damaged: Sequence[DamagedTable]) -> DamagedTable | None:
     return next((each for each in damaged if each.table == COMMITLOG), None)
 
 
+def _bounds_of(damaged: Sequence[DamagedTable]) -> DamagedTable | None:
+    return next((each for each in damaged if each.table == QUEUE_BOUNDS), None)
+
+
+def _lost_files(store: Store, log: DamagedTable, damaged: Sequence[DamagedTable]) -> LostFiles:
+    return LostFiles(store.snapshot(), log.data, _queues_are_whole(damaged), _bounds_of(damaged) is None)
+
+
 def _queues_are_whole(damaged: Sequence[DamagedTable]) -> bool:
     return not any(each.table in (CONSUME_QUEUE, PROGRESS) for each in damaged)
 
 
 def _loss(store: Store, log: DamagedTable, damaged: Sequence[DamagedTable]) -> list[str]:
-    lost = LostFiles(store.snapshot(), log.data, _queues_are_whole(damaged))
+    lost = _lost_files(store, log, damaged)
     rows = "an unknown number of" if lost.rows is None else f"{lost.rows}"
     said = [f"commitlog: {rows} messages are lost: {lost.reason}"]
     said += [f"commitlog: bytes {begin} to {end} will have no record" for begin, end in lost.ranges]
@@ -209,7 +224,7 @@ def _repair_bounds(run: Work, damaged: DamagedTable, offsets_are_whole: bool) ->
     if before is not None:
         rows = before.read(store.spark).select(*QUEUE_BOUNDS.names)
     elif offsets_are_whole:
-        rows = _read_by_groups(store.snapshot())
+        rows = _read_by_groups(store.snapshot(), store.snapshot().read(COMMITLOG))
     else:
         rows = frame_of(store.spark, [], QUEUE_BOUNDS.columns)
     _expect_no_expiry_since(store.snapshot(), rows)
@@ -222,11 +237,23 @@ def _repair_bounds(run: Work, damaged: DamagedTable, offsets_are_whole: bool) ->
         run.say("queue_bounds: put back as of an earlier append; the log has the later ones")
 
 
-def _read_by_groups(at: Snapshot) -> DataFrame:
-    """Bounds of queues without messages that groups have read: a broker may have had some, and they are not given again."""
+def _begin_bounds(run: Work, lost: LostFiles) -> None:
+    """Write bounds of what the log's rows do not say; the cut adds what is known of all rows, also of the lost ones."""
+    _expect_not_after(lost.head.min_offset, LOG_BEGINS)
+    rows = _read_by_groups(lost.at, lost.left)
+    make_again(run.store, [QUEUE_BOUNDS])
+    run.commit(lambda at: Plan((at.replace(QUEUE_BOUNDS, _with_lost_ends(at, rows).coalesce(1)),)))
+    run.say("queue_bounds: written again from the log and what is known of its lost rows")
+
+
+def _read_by_groups(at: Snapshot, log: DataFrame) -> DataFrame:
+    """Bounds of queues without messages that groups have read: a broker may have had some, and they are not given again.
+
+    log  its rows that can be read
+    """
     read = at.read(CONSUMER_OFFSETS).where(F.col("next_offset") > 0)
     read_to = read.groupBy("topic", "queue_id").agg(F.max("next_offset").alias("end"))
-    of_log = at.read(COMMITLOG).select("topic", "queue_id").distinct()
+    of_log = log.select("topic", "queue_id").distinct()
     return read_to.join(of_log, ["topic", "queue_id"], "left_anti").select(
         "topic",
         "queue_id",
@@ -257,7 +284,12 @@ def _expect_no_expiry_since(at: Snapshot, bounds: DataFrame) -> None:
     first = at.read(COMMITLOG).agg(F.min("physical_offset")).collect()[0][0]
     # A broker's log that was imported from a later byte on has lost messages too: they had expired at the broker.
     begins = LOG_BEGINS if ends is None else ends.next_offset
-    if first is not None and first > begins:
+    _expect_not_after(first or 0, begins)
+
+
+def _expect_not_after(first: int, begins: int) -> None:
+    """Raises StoreError where the log's first byte lies after the one from which the bounds of its queues are known."""
+    if first > begins:
         raise StoreError(
             "queue_bounds cannot be put back: messages that came after its newest version that is whole have expired, and "
             "nothing else says where their queues ended. Put the table back from a backup"

@@ -20,6 +20,7 @@ from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from pipelines.uris import local_path
 from schemas import DERIVED, PROGRESS, STORE_SETTINGS, TABLES, Table
@@ -34,6 +35,10 @@ PLAIN_DELTA = {
 # seconds instead of a third of one. A reader replays at most that many files of the transaction log; sixty have not
 # slowed it measurably.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
+# A property of store_settings, which every store has: the newest generation of tables that the store has had. Without it a
+# table of the newest generation that is lost would be taken for one that this version adds.
+GENERATION = "commitlake.generation"
+NEWEST_GENERATION = max(table.generation for table in TABLES)
 
 
 def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store:
@@ -93,16 +98,28 @@ def make_again(store: Store, tables: Sequence[Table]) -> None:
     _under_lock(store, lambda: _make_all(store, _missing(store, tables)))
 
 
-def lost_of(missing: Sequence[Table]) -> list[Table]:
-    """Those of all the tables missing in a store that it has had: it has one of a later generation.
+def lost_of(missing: Sequence[Table], recorded: int) -> list[Table]:
+    """Those of all the tables missing in a store that it has had: it has one of a later generation, or a record of theirs.
+
+    recorded  what recorded_generation() returns
 
     >>> from schemas import CLAIMS, FLOORS, HOLES
-    >>> [table.name for table in lost_of([FLOORS, CLAIMS, HOLES])], lost_of([HOLES])
+    >>> [table.name for table in lost_of([FLOORS, CLAIMS, HOLES], recorded=0)], lost_of([HOLES], recorded=0)
     (['floors'], [])
+    >>> [table.name for table in lost_of([HOLES], recorded=HOLES.generation)]
+    ['holes']
     """
     names = {table.name for table in missing}
     newest = max((table.generation for table in TABLES if table.name not in names), default=0)
-    return [table for table in missing if table.generation < newest and table not in (*DERIVED, PROGRESS)]
+    had = max(newest - 1, recorded)
+    return [table for table in missing if table.generation <= had and table not in (*DERIVED, PROGRESS)]
+
+
+def recorded_generation(store: Store) -> int:
+    """Up to which generation a store has had all tables; 0 where no version that records it has made the missing ones."""
+    if not is_delta_table(store.spark, store.path(STORE_SETTINGS)):
+        return 0
+    return int(store.delta(STORE_SETTINGS).newest().table_property(GENERATION) or 0)
 
 
 def _under_lock(store: Store, make: Callable[[], None]) -> None:
@@ -117,15 +134,30 @@ def _under_lock(store: Store, make: Callable[[], None]) -> None:
 def _make_tables(store: Store, tables: Sequence[Table]) -> None:
     def make() -> None:
         missing = _missing(store, TABLES)
-        lost = ", ".join(table.name for table in lost_of(missing))
+        lost = ", ".join(table.name for table in lost_of(missing, recorded_generation(store)))
         if lost:
             raise StoreError(
                 f"the store at {store.uri} has lost its table {lost}: nothing was made in its place. Run `commitlake "
                 f"validate --store {store.uri}`, which says what to do"
             )
         _make_all(store, [table for table in missing if table in tables])
+        if missing and all(table in tables for table in missing):
+            _record_generation(store)
 
     _under_lock(store, make)
+
+
+def _record_generation(store: Store) -> None:
+    """Record that a store has all tables of this version; nothing is written where that is recorded."""
+    if recorded_generation(store) >= NEWEST_GENERATION:
+        return
+    change = f"SET TBLPROPERTIES ('{GENERATION}' = '{NEWEST_GENERATION}')"
+    try:
+        store.spark.sql(f"ALTER TABLE {delta_table(store.path(STORE_SETTINGS))} {change}")
+    except Exception:
+        # Another job run has just recorded the same.
+        if recorded_generation(store) < NEWEST_GENERATION:
+            raise
 
 
 def _missing(store: Store, tables: Sequence[Table]) -> list[Table]:
@@ -150,6 +182,8 @@ def _make(store: Store, table: Table) -> None:
         .partitionedBy(*table.partition_by)
     )
     properties = {**PLAIN_DELTA, **CHECKPOINTS, **table.properties}
+    if table == STORE_SETTINGS:  # it is made with a new store only, which gets all tables
+        properties[GENERATION] = str(NEWEST_GENERATION)
     if table.statistics:
         properties["delta.dataSkippingStatsColumns"] = ",".join(table.statistics)
     for name, value in properties.items():

@@ -45,11 +45,13 @@ class LostFiles:
     """Damaged data files of the log as of a snapshot, and what is left without them.
 
     queues_are_whole  whether the table consume_queue can be read: it knows what the lost rows were
+    bounds_are_whole  whether the table queue_bounds can be read
     """
 
     at: Snapshot
     files: Sequence[DataFile]
     queues_are_whole: bool
+    bounds_are_whole: bool = True
 
     @property
     def reason(self) -> str:
@@ -76,7 +78,7 @@ class LostFiles:
     @cached_property
     def head(self) -> LogHead:
         """Where log and queues go on: never before what is known of any row, also of a lost one."""
-        rows = self.at.rows(QUEUE_BOUNDS)  # a row a queue
+        rows = self.at.rows(QUEUE_BOUNDS) if self.bounds_are_whole else ()  # a row a queue
         known = {(row.topic, row.queue_id): (row.min_offset, row.next_offset) for row in rows}
         as_of = max((row.append_seq for row in rows), default=-1)
         told = _bounds(bounds_of(self.left))
@@ -91,6 +93,10 @@ class LostFiles:
         for file in self.files:
             if (file.greatest("append_seq") or 0) > max(as_of, followed):
                 self._add_unknown(bounds, file)
+        if as_of < 0:  # nothing but the rows says where the log begins
+            least = min(self._extent(file)[0] for file in self.files)
+            first, end = bounds.get(log, (least, 0))
+            bounds[log] = min(first, least), end
         first, end = bounds.pop(log, (0, 0))
         times = [file.greatest("store_timestamp") or 0 for file in self.files]
         bounds.setdefault(clock, (0, 0))

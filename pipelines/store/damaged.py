@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from pipelines.spark_internals.delta_files import DataFile, LogDamage, TableFiles
-from pipelines.store.create import lost_of
+from pipelines.store.create import lost_of, recorded_generation
 from pipelines.store.store import Store
 from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS, STORE_SETTINGS, TABLES, Table
 
@@ -102,7 +102,10 @@ def damaged_tables(store: Store) -> list[DamagedTable]:
         found = [
             each for each in pool.map(lambda table: _damage_of(store, table), TABLES) if each is not None
         ]
-    lost = lost_of([each.table for each in found if each.is_gone])
+    # What a damaged log records is compared once the log is whole.
+    is_readable = all(each.table != STORE_SETTINGS for each in found if each.is_gone or each.log)
+    recorded = recorded_generation(store) if is_readable else 0
+    lost = lost_of([each.table for each in found if each.is_gone], recorded)
     return [each for each in found if not each.is_gone or each.table in lost or _is_needed(store, each.table)]
 
 

@@ -353,3 +353,23 @@ def test_a_log_of_several_directories_goes_on_in_those_that_are_only_read(
 def test_a_log_that_was_copied_into_the_directory_is_read_there(spark: SparkSession, broker: Broker):
     log = broker.log(spark, storePathCommitLog="/broker/disk1/log,/broker/disk2/log")
     assert len(records_of(log)) == 20
+
+
+@pytest.mark.parametrize(
+    ("paths", "read_only"),
+    [
+        ("/broker/store/commitlog,/broker/disk2/log", ""),
+        ("/broker/disk1/log,/broker/disk2/log", "/broker/store/commitlog"),
+    ],
+    ids=["written", "read only"],
+)
+def test_a_log_that_was_copied_is_read_also_where_commitlog_was_one_of_its_directories(
+    spark: SparkSession, broker: Broker, paths: str, read_only: str
+):
+    whole = broker.log(spark)
+    directory = BrokerDirectory(str(broker.root))
+    conf = {"storePathRootDir": "/broker/store", "storePathCommitLog": paths}
+    conf["readOnlyCommitLogStorePaths"] = read_only
+    assert BrokerLog.read(spark, directory, conf).end == whole.end
+    left = list(left_behind(directory, conf))
+    assert "/broker/disk2/log, where the broker has files of its log, is not there" in left[-1]

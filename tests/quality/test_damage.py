@@ -246,6 +246,29 @@ def test_bounds_do_not_go_back_before_messages_that_were_cut_out(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "index", [0, pytest.param(-1, marks=pytest.mark.nightly)], ids=["the first append", "the last append"]
+)
+def test_bounds_that_are_gone_with_a_file_of_the_log_are_written_again_when_it_is_cut_out(
+    spark: SparkSession, whole: Path, damaged: Callable[..., Path], index: int
+) -> None:
+    def lose_both(store: Path) -> None:
+        lose_table("queue_bounds")(store)
+        lose_data("commitlog", index)(store)
+
+    store = damaged(lose_both)
+    validate(store, "--repair", exit_status=3)
+    assert not (store / "queue_bounds").exists()
+    would = validate(store, "--cut-damaged", "--dry-run", exit_status=3)
+    assert "8 messages are lost" in str(would["nothing is given up by --cut-damaged"])
+    assert [*validate(store, "--repair", "--cut-damaged")] == ["no part of the log is lost"]
+    found, before = (read_head(Store(spark, str(each)).snapshot()) for each in (store, whole))
+    kept = ("min_offset", "next_offset", "min_queue_offsets", "next_queue_offsets", "last_store_timestamp")
+    assert [getattr(found, name) for name in kept] == [getattr(before, name) for name in kept]
+    assert [*validate(store, "--full")] == ["no part of the log is lost"]
+
+
+@pytest.mark.slow
 def test_bounds_ahead_of_a_log_without_messages_are_put_right_and_it_is_written_to(
     spark: SparkSession,
     store_template: Callable[..., Path],
@@ -459,6 +482,24 @@ def test_tables_that_a_newer_version_has_added_are_made(
     assert damaged_tables(Store(spark, str(store))) == []
     assert validate(store, "--suite", "caches") == {}
     assert Store(spark, str(store)).holes.isEmpty()
+    forget_logs(spark)
+    lose_table("holes")(store)  # from here on it is one that the store has had
+    assert [each.name for each in damaged_tables(Store(spark, str(store)))] == ["holes"]
+
+
+@pytest.mark.slow
+def test_holes_that_are_gone_are_not_made_again_and_no_offset_is_given_again(
+    spark: SparkSession, damaged: Callable[..., Path]
+) -> None:
+    store = damaged(lose_data("commitlog", -1))
+    validate(store, "--cut-damaged")
+    head = read_head(Store(spark, str(store)).snapshot())
+    forget_logs(spark)
+    lose_table("holes")(store)
+    (told,) = complaints(store, "--full", "--repair")
+    assert told.startswith("holes: the table's directory is gone; put it back from a backup")
+    assert not (store / "holes").exists()
+    assert read_head(Store(spark, str(store)).snapshot()) == head
 
 
 @pytest.mark.slow

@@ -4,15 +4,19 @@ import shutil
 
 from pyspark.sql.types import StructType
 
+from pipelines.store.create import GENERATION
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
-from schemas import PROGRESS, TABLES
+from schemas import PROGRESS, STORE_SETTINGS, TABLES
 
 
 def forget_tables(store: Store, generation: int) -> None:
-    """Have no table of this generation or a later one."""
+    """Have no table of this generation or a later one, nor a record that there were any."""
     for table in TABLES:
         if table.generation >= generation:
             shutil.rmtree(store.path(table))
+    settings = delta_table(store.path(STORE_SETTINGS))
+    store.spark.sql(f"ALTER TABLE {settings} UNSET TBLPROPERTIES IF EXISTS ('{GENERATION}')")
 
 
 def keep_clocks_as_rows(store: Store) -> None:
