@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from jobs.launch.size_of_work import Work, typed
-from jobs.launch.spark_settings import WITHOUT_PYTHON_SOURCES, settings_of_work
+from jobs.launch.spark_settings import settings_of_work, variables_of_java
 from pipelines.errors import StoreError
 from pipelines.spark_internals.jvm_start import StartedJvm
 
@@ -16,7 +16,7 @@ WITHOUT = frozenset(("doctor",))
 # By these PySpark finds another JVM, or starts its own in another way.
 OF_PYSPARK = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE")
 
-_started: list[StartedJvm] = []
+_started: list[tuple[Work, StartedJvm]] = []
 
 
 def start_java(arguments: Sequence[str]) -> None:
@@ -31,13 +31,19 @@ def start_java(arguments: Sequence[str]) -> None:
         return
     work = Work.of(job, *typed(arguments[1:]))
     os.environ.pop("SPARK_HOME", None)  # as in session()
-    variables = WITHOUT_PYTHON_SOURCES if work.is_short and not work.runs_users_code else {}
     try:
-        _started.append(StartedJvm(settings_of_work(work.is_small, work.is_short), variables))
+        settings = settings_of_work(work.is_small, work.is_short)
+        jvm = StartedJvm(settings, variables_of_java(work.is_short, work.runs_users_code))
     except (StoreError, OSError):
         return
+    _started.append((work, jvm))
+
+
+def work_begun() -> Work | None:
+    """The work that the JVM was started for; None where none was. Files of a large store are looked through once."""
+    return _started[-1][0] if _started else None
 
 
 def java_taken() -> AbstractContextManager[None]:
     """A context in which PySpark takes the JVM that was started, where one was."""
-    return _started[-1].taken() if _started else nullcontext()
+    return _started[-1][1].taken() if _started else nullcontext()

@@ -34,6 +34,7 @@ from jobs.launch.command_line import (
 )
 from jobs.launch.examples import epilog
 from jobs.launch.failures import explain, first_line
+from jobs.launch.head_start import work_begun
 from jobs.launch.run import Run
 from jobs.launch.size_of_work import Work
 from pipelines.errors import BadInput, StoreError
@@ -83,7 +84,7 @@ def _command(
             store_uri=common["store"],
             fixed_now_ms=common["now"],
             quiet=common["quiet"],
-            work=Work.of(function.__name__, common["store"], options),
+            work=work_begun() or Work.of(function.__name__, common["store"], options),
         )
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 

@@ -10,7 +10,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from jobs.launch.head_start import java_taken
-from jobs.launch.spark_settings import WITHOUT_PYTHON_SOURCES, settings_of_small, settings_of_work
+from jobs.launch.spark_settings import settings_of_small, settings_of_work, variables_of_java
 from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.errors import StoreError
 from pipelines.spark_internals.jvm import is_running, leave_pandas_out, remember_names
@@ -39,10 +39,7 @@ def session(
     for name, value in {**_settings(is_small, is_short), **more}.items():
         builder = builder.config(name, value)
     try:
-        with (
-            java_taken(),
-            _with_environment({} if runs_users_code or not is_short else WITHOUT_PYTHON_SOURCES),
-        ):
+        with java_taken(), _with_environment(variables_of_java(is_short, runs_users_code)):
             spark = builder.getOrCreate()
     except PySparkRuntimeError as failure:
         raise StoreError(

@@ -17,9 +17,6 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # minutes, and then code is thrown away and compiled again all the time.
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 WAREHOUSE = "spark.sql.warehouse.dir"
-# For the JVM of what runs no user's code: at the first read of a table Spark 4.1.4 starts a Python process to find packages
-# named pyspark_…, unless the driver's Python is no command that exists: two thirds of a second.
-WITHOUT_PYTHON_SOURCES = {"PYSPARK_DRIVER_PYTHON": "no-python-data-sources"}
 
 
 def settings_of_work(is_small: bool, is_short: bool) -> dict[str, str]:
@@ -32,6 +29,15 @@ def settings_of_work(is_small: bool, is_short: bool) -> dict[str, str]:
     if is_short:
         settings[JAVA_OPTIONS] = f"{settings.get(JAVA_OPTIONS, '')} {SHORT_RUN}".lstrip()
     return settings
+
+
+def variables_of_java(is_short: bool, runs_users_code: bool) -> dict[str, str]:
+    """Variables of the environment of a JVM: that of a short run looks for no data sources written in Python.
+
+    At the first read of a table Spark 4.1.4 starts a Python process to find packages named pyspark_…, two thirds of a
+    second, unless the driver's Python is a command that does not exist.
+    """
+    return {"PYSPARK_DRIVER_PYTHON": "no-python-data-sources"} if is_short and not runs_users_code else {}
 
 
 def settings_of_small(is_small: bool) -> dict[str, str]:

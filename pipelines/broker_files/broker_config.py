@@ -176,6 +176,9 @@ class BrokerConfig:
         if note:
             # A run that was cut short has written more than what the one before it had.
             floors[OF_AN_EXPORT] = max(note.get("end_offset", 0), note.get("under_way_to", 0))
+        # What consumers of the exported directory have subscribed to since is in the broker's own file.
+        filters = _load(directory, "consumerFilter.json", _subscriptions) or []
+        noted = [(group, topic, "TAG", tags, 0) for group, topic, tags in note.get("subscriptions") or []]
         for follower, topic in (("half", HALF_TOPIC), ("op", OP_TOPIC)):
             if (TRANSACTION_GROUP, topic, 0) in offsets:
                 floors[follower] = offsets[TRANSACTION_GROUP, topic, 0]
@@ -183,11 +186,7 @@ class BrokerConfig:
             _load(directory, "topics.json", _topics),
             _load(directory, "subscriptionGroup.json", _groups),
             offsets,
-            # The broker's own file last: it has what consumers of the exported directory have subscribed to since.
-            [
-                *((group, topic, "TAG", tags, 0) for group, topic, tags in note.get("subscriptions") or []),
-                *(_load(directory, "consumerFilter.json", _subscriptions) or []),
-            ],
+            [*filters, *(one for one in noted if one[:2] not in {one[:2] for one in filters})],
             floors,
         )
 
