@@ -23,7 +23,7 @@ from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
 from pipelines.log.copies import CopyPlan, copies_of, plan_copies
 from pipelines.log.park import parked_rows
 from pipelines.rocketmq.names import TIMER_TOPIC
-from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.properties import LONGEST, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.store.progress import seen_by
 from pipelines.store.snapshot import Snapshot
@@ -127,5 +127,6 @@ def rolled_copies(rows: DataFrame, log_ms: int, is_far: Column) -> DataFrame:
     again = F.concat(
         without(properties, "TIMER_ROLL_TIMES"), property_pair("TIMER_ROLL_TIMES", times.cast("string"))
     )
-    of_timer = F.when(F.col("topic") == TIMER_TOPIC, again)
+    # A message whose properties have no room for it stays as it is.
+    of_timer = F.when((F.col("topic") == TIMER_TOPIC) & (F.octet_length(again) <= LONGEST), again)
     return copies_of(rolled, {"due_ms": due_ms, "properties": of_timer.otherwise(properties)})

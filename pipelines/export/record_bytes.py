@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.errors import StoreError
+from pipelines.rocketmq.properties import LONGEST
 from pipelines.rocketmq.record import BLANK_BYTES
 
 V1_MAGIC, V2_MAGIC, BLANK_MAGIC = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
@@ -58,7 +59,8 @@ def record_bytes(rows: pa.RecordBatch) -> pa.BinaryArray:
 
     A record whose length is a byte more than a V1 record's is a V2 record (1.4). Raises StoreError for a row whose parts do
     not have the length that the row says: text that was not UTF-8 in an imported record was decoded with replacement
-    characters, and its own bytes are gone.
+    characters, and its own bytes are gone. And for properties that are longer than a broker reads: a copy has more than its
+    source.
     """
     topic, properties, body = (
         rows.column(name).cast(pa.binary()) for name in ("topic", "properties", "body")
@@ -67,6 +69,12 @@ def record_bytes(rows: pa.RecordBatch) -> pa.BinaryArray:
     topic_bytes, properties_bytes, body_bytes = (
         _longs(pc.binary_length(part)) for part in (topic, properties, body)
     )
+    for row in np.flatnonzero(properties_bytes > LONGEST)[:1]:
+        raise StoreError(
+            f"the row at byte {rows.column('physical_offset')[row]} of the log has {properties_bytes[row]} bytes of "
+            f"properties, and a broker reads at most {LONGEST}: it would cut its log there. A message that comes back "
+            "to its group gets some more of them. Export what lies around it with --format jsonl or parquet"
+        )
     born_host, store_host = _hosts(rows.column("born_host")), _hosts(rows.column("store_host"))
     host_bytes = _longs(pc.binary_length(born_host)) + _longs(pc.binary_length(store_host))
     fixed = _BEFORE_HOSTS.itemsize + 8 + _AFTER_HOSTS.itemsize + 1 + 2

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pipelines.spark_internals.catalyst import after_last, occurrences, parts_between
 
 NAME_END, PROPERTY_END = "\x01", "\x02"
-# The most characters of a properties string: its length is stored in two bytes.
+# The most bytes of a properties string: its length is stored in two of them.
 LONGEST = 32_767
 
 

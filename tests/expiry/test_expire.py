@@ -13,6 +13,7 @@ from jobs.maintain import hours_kept
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
+from pipelines.expiry.owed import rolled_copies
 from pipelines.replicate.acks import plan_ack, plan_first_ack
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
@@ -210,6 +211,20 @@ def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Lif
     one.job("dispatch", level_due)
     assert maintain(one, level_due, "--retention-hours", 1)["rolled"] == 0
     expect_whole(one, level_due)
+
+
+@pytest.mark.parametrize(("before", "after"), [(32_748, 32_767), (32_749, 32_749), (32_767, 32_767)])
+def test_a_rolled_message_whose_properties_are_full_stays_as_it_is(
+    before: int, after: int, life: Callable[..., Life]
+) -> None:
+    """A record has two bytes for the length of its properties."""
+    one = life()
+    one.put(B, {"topic": "T", "unique_key": "timer", "deliver_at_ms": B + 10 * HOUR})
+    padding = F.repeat(F.lit("x"), before - F.length("properties") - len("PAD\x01\x02"))
+    padded = F.concat("properties", F.lit("PAD\x01"), padding, F.lit("\x02"))
+    rows = one.store.commitlog.withColumns({"properties": padded, "order": F.lit(0)})
+    (copy,) = rolled_copies(rows, B, F.lit(False)).select(F.length("properties").alias("length")).collect()
+    assert copy.length == after
 
 
 @pytest.mark.slow

@@ -4,11 +4,15 @@ import fcntl
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from pipelines.errors import StoreError
+from pipelines.export import record_bytes
 from pipelines.export.index import HEADER, ITEM
 from pipelines.store.floors import OF_AN_EXPORT
 from pipelines.store.store import Store
@@ -306,3 +310,21 @@ def test_rows_go_where_the_uri_says_and_one_run_writes_them(
     assert [path.name for path in tmp_path.glob("a*")] == ["a b"]
     assert len([path for path in to.iterdir() if path.name.startswith("part-")]) == 1
     assert commitlake(*arguments).exit_status == 2  # it is not empty
+
+
+@pytest.mark.parametrize(("length", "is_refused"), [(32_767, False), (32_768, True)])
+def test_properties_that_no_broker_reads_are_refused(length: int, is_refused: bool) -> None:
+    """A message that came back to its group has more of them: a broker would cut its log at such a record."""
+    host = "1.2.3.4:5"
+    numbers = dict.fromkeys(record_bytes.COLUMNS, 0) | {"size_bytes": 91 + 1 + length, "physical_offset": 7}
+    row = numbers | {
+        "topic": "T",
+        "born_host": host,
+        "store_host": host,
+        "body": b"",
+        "properties": "x" * length,
+    }
+    expected = pytest.raises(StoreError, match=f"byte 7 of the log has {length} bytes of properties")
+    with expected if is_refused else nullcontext():
+        (record,) = record_bytes.record_bytes(pa.RecordBatch.from_pylist([row]))
+        assert len(record.as_py()) == row["size_bytes"]
