@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
@@ -45,7 +45,7 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
-from pipelines.errors import BadInput, in_words
+from pipelines.errors import BadInput, StoreError, in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
@@ -60,11 +60,12 @@ from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.head import read_head
 from pipelines.store.holes import lost_in_queue
+from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
-from schemas import CONSUMER_OFFSETS
+from schemas import CONSUMER_OFFSETS, CUTS
 
 # How long an orderly queue waits before it hands over a failed message again.
 SUSPEND_MS = 1_000
@@ -149,6 +150,7 @@ class Reader:
     begun       offsets to record with the next commit: of queues without one, set back, or expired
     recorded    the recorded offset of each queue as this run knows it; of a queue without one, where the run begins it
     set_back    queues whose recorded offset lay beyond their end
+    known_cuts  the cuts of the log from before it was read, (commit number, physical offset)
     """
 
     run: Work
@@ -167,6 +169,7 @@ class Reader:
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
     recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
     set_back: set[Queue] = dataclasses.field(default_factory=set)
+    known_cuts: frozenset[Row] = frozenset()
 
     def stand(self, at: Snapshot) -> Standing:
         """How far the queues have been read, and where they end, as of a snapshot."""
@@ -217,6 +220,7 @@ class Reader:
         at = self.run.store.snapshot()
         if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
+        self.known_cuts = frozenset(at.rows(CUTS))  # before the log: a cut is recorded before it is made
         here = self.stand(at)
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
         self.recorded = {
@@ -483,11 +487,22 @@ class Reader:
                 {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
             )
             return {each.queue for each in reached}
-        recorded: dict[Queue, int] = self.run.commit(
-            lambda at: plan_commit(at, self.options.group, self.client_id, reached, self.run.now_ms)
-        ).result["recorded"]
+
+        def plan(at: Snapshot) -> Plan:
+            self._expect_not_cut(at)
+            return plan_commit(at, self.options.group, self.client_id, reached, self.run.now_ms)
+
+        recorded: dict[Queue, int] = self.run.commit(plan).result["recorded"]
         self.recorded |= recorded
         return set(recorded)
+
+    def _expect_not_cut(self, at: Snapshot) -> None:
+        """Raises StoreError where the log was cut since it was read: other messages come to the offsets of what was read."""
+        if frozenset(at.rows(CUTS)) - self.known_cuts:
+            raise StoreError(
+                f"the log of {at.store.uri} was cut while group {self.options.group} read it. What it has read since is not "
+                "recorded, as other messages come to those offsets; run this again"
+            )
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:
         """The recorded offsets: those of the offsets file if there is one, else the store's."""

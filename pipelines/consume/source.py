@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.consume.offsets import read_offsets
 from pipelines.errors import BadInput
 from pipelines.reports.copies import AUTO, first_that_serves, master_store, named_copy, serves
+from pipelines.rocketmq.names import RETRY_PREFIX
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import head_as_found
 from pipelines.store.progress import followed_rows
@@ -87,13 +88,13 @@ def _in_turn(wanted: str, slaves: Mapping[str, Replica]) -> list[str]:
 def position_of(at: Snapshot, group: str, topic: str | None) -> int:
     """The physical offset of the first message that a group has still to read; where the log begins without offsets.
 
-    A queue that is read to its end does not count.
+    With a topic: of that one, and of those that are sent back to the group. A queue that is read to its end does not count.
     """
     head = head_as_found(at)
     offsets = {
         queue: known.next_offset
         for queue, known in read_offsets(at, group).items()
-        if topic is None or queue[0] == topic
+        if topic is None or queue[0] in (topic, RETRY_PREFIX + group)
     }
     if not offsets:
         return head.min_offset

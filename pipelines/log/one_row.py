@@ -6,6 +6,8 @@ from pyspark.sql import Column, Row
 from pyspark.sql import functions as F
 
 from pipelines.rocketmq.settings import LONG_MAX
+from pipelines.store.head import head_as_found
+from pipelines.store.holes import hole_at
 from pipelines.store.role import settings_now
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
@@ -39,6 +41,20 @@ def last_row(at: Snapshot, before: int, after: int = 0) -> Row | None:
     if (after, before) not in known:
         known[after, before] = _last_row(at, before, after)
     return known[after, before]
+
+
+def record_apart(at: Snapshot, point: int, other: Snapshot) -> Row | None:
+    """The last row of a log that starts before a point, where another log has not the same; None where it has.
+
+    None too where the other log no longer has it, as it has expired there. What the other log has lost is passed over.
+    """
+    own = last_row(at, point)
+    while own is not None and (hole := hole_at(other, own.physical_offset)) is not None:
+        own = last_row(at, hole.from_offset)
+    if own is None or own.physical_offset < head_as_found(other).min_offset:
+        return None
+    is_same = last_row(other, own.physical_offset + 1, own.physical_offset) == own
+    return None if is_same else own
 
 
 def _last_row(at: Snapshot, before: int, after: int) -> Row | None:

@@ -251,44 +251,52 @@ def _stretches(groups: Sequence[Any]) -> list[Stretch]:
 
 
 def _expect_going_on(head: LogHead, found: Survey, master: Master) -> None:
-    """Raises StoreError where the rows do not go on where the slave's log ends, or not each where the one before ends."""
-    if found.has_imports:
+    """Raises StoreError where the rows do not go on where the slave's log ends, or not each where the one before ends.
+
+    A broker's damage is imported as it is, and copied, but not what the master has lost since.
+    """
+    gap = _first_gap(head, found, master.store.settings.segment_bytes)
+    if gap is None:
         return
-    segment_bytes = master.store.settings.segment_bytes
+    holes = holes_of_log(master.at)
+    if found.has_imports and not any(
+        hole.from_offset < found.end_offset and head.next_offset < hole.to_offset for hole in holes
+    ):
+        return
+    what = f"the log of the master at {master.uri} {gap}"
+    if holes:
+        raise StoreError(
+            f"{what}. Its table holes says which rows `validate --cut-damaged` has given up there, and a slave does not go "
+            "on past them. Nothing of that was copied: copy the store with "
+            f"`commitlake backup --store {master.uri} --to NEW`, and have the copy follow it"
+        )
+    raise StoreError(
+        f"{what}. Nothing of that was copied: `commitlake validate --store {master.uri}` shows what is wrong with it"
+    )
+
+
+def _first_gap(head: LogHead, found: Survey, segment_bytes: int) -> str | None:
+    """What does not lie where the record or the queue's message before it ends, in words; None where all does."""
     ends_at = head.next_offset
     for stretch in found.stretches:
         # A record that does not fit opens the next segment; what is left of the one before is a blank.
         opens_next = stretch.first_offset == stretch.segment and 0 < stretch.segment - ends_at < segment_bytes
         if stretch.first_offset != ends_at and not opens_next:
-            raise _gap(master, f"has no record from byte {ends_at} to byte {stretch.first_offset}")
+            return f"has no record from byte {ends_at} to byte {stretch.first_offset}"
         if not stretch.is_chain:
-            raise _gap(
-                master,
+            return (
                 f"has records of {stretch.size_bytes} bytes from byte {stretch.first_offset} to byte {stretch.end_offset} "
-                "that do not lie one after the other",
+                "that do not lie one after the other"
             )
         ends_at = stretch.end_offset
     for (topic, queue_id), rows in found.queues.items():
         goes_on_at = head.next_of(topic, queue_id)
         if rows.first_offset != goes_on_at or not rows.has_no_gap:
-            raise _gap(
-                master,
+            return (
                 f"has {rows.rows} records of queue {topic}:{queue_id} at its offsets {rows.first_offset} to "
-                f"{rows.next_offset - 1}, and the slave's queue goes on at {goes_on_at}",
+                f"{rows.next_offset - 1}, and the slave's queue goes on at {goes_on_at}"
             )
-
-
-def _gap(master: Master, what: str) -> StoreError:
-    if holes_of_log(master.at):
-        return StoreError(
-            f"the log of the master at {master.uri} {what}. Its table holes says which rows `validate --cut-damaged` has "
-            "given up there, and a slave does not go on past them. Nothing of that was copied: copy the store with "
-            f"`commitlake backup --store {master.uri} --to NEW`, and have the copy follow it"
-        )
-    return StoreError(
-        f"the log of the master at {master.uri} {what}. Nothing of that was copied: `commitlake validate --store "
-        f"{master.uri}` shows what is wrong with it"
-    )
+    return None
 
 
 def _head_after(head: LogHead, found: Survey) -> LogHead:

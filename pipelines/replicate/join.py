@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.errors import BadInput, StoreError
-from pipelines.log.one_row import first_row, last_row
+from pipelines.log.one_row import first_row, last_row, record_apart
 from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.master import Master, queues_from
 from pipelines.rocketmq.settings import LONG_MAX, Settings
@@ -97,19 +97,16 @@ def joining_point(at: Snapshot, master: Master) -> int:
 def _difference(at: Snapshot, point: int, master: Master) -> str | None:
     """What is not the same in the last record before a point, in words; None where the master has it too, or no longer."""
     own = last_row(at, point)
-    if own is None:
-        return None
-    if own.physical_offset + own.size_bytes > point:
+    if own is not None and own.physical_offset + own.size_bytes > point:
         return (
             f"{_them(at, master)} part at byte {point}, which is inside the record at byte {own.physical_offset}: one of "
             f"them is not what its epochs say. {_new_slave()}"
         )
-    if own.physical_offset < master.head.min_offset:
-        return None
-    if last_row(master.at, own.physical_offset + 1, own.physical_offset) == own:
+    apart = record_apart(at, point, master.at)
+    if apart is None:
         return None
     return (
-        f"the store at {at.store.uri} has a log of its own: its record at byte {own.physical_offset} is not what "
+        f"the store at {at.store.uri} has a log of its own: its record at byte {apart.physical_offset} is not what "
         f"the master at {master.uri} has there. {_new_slave()}"
     )
 
@@ -180,8 +177,7 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
             f"`commitlake replicate --store {master.uri} --master {at.store.uri}`"
         )
     if _is_later(at, master):
-        if point == LOG_BEGINS:
-            expect_of_one_set(at, master)
+        expect_compared(at, point, master)
         return point
     # The master may have cut its log at an append that the slave had copied before.
     cuts = _cuts_of(at, own_end, master)
@@ -198,16 +194,19 @@ def _point(at: Snapshot, own_end: int, master: Master) -> int:
     return min([point, *cuts])
 
 
-def expect_of_one_set(at: Snapshot, master: Master) -> None:
-    """Raises BadInput where a store has nothing to do with a master that was promoted while its log was empty.
+def expect_compared(at: Snapshot, point: int, master: Master) -> None:
+    """Raises BadInput where a store has nothing to do with a master whose log has nothing before the point where they part.
 
-    They share no byte by which it would show whether they ever were one log.
+    It was promoted while its log was empty, or all before has expired: no byte shows whether they ever were one log.
     """
+    if point > master.head.min_offset:
+        return
     known = (each.uri for each in read_replicas(at).values() if each.uri)
     if not follows(at, master.uri) and not any(is_same_directory(uri, master.uri) for uri in known):
         raise BadInput(
-            f"the master at {master.uri} was promoted while its log was empty, and the store at {at.store.uri} has never "
-            f"known it (its table replicas does not name it): they may never have been one log. {_new_slave()}"
+            f"the log of the master at {master.uri} has nothing before byte {point}, where its epoch begins, and the store "
+            f"at {at.store.uri} has never known it (its table replicas does not name it): they may never have been one log. "
+            f"{_new_slave()}"
         )
 
 

@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from pipelines.errors import BadInput
+from pipelines.log.one_row import record_apart
 from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.fence import plan_fence_of_whole
-from pipelines.replicate.join import expect_of_one_set, joining_point
+from pipelines.replicate.join import expect_compared, joining_point
 from pipelines.replicate.master import Master
 from pipelines.replicate.truncate import finish_truncation
 from pipelines.reports.copies import open_copy
@@ -23,7 +24,6 @@ from pipelines.store.create import make_table
 from pipelines.store.cut import cut_damaged_append
 from pipelines.store.epochs import (
     FIRST_EPOCH,
-    LOG_BEGINS,
     MOST_CHOSEN,
     Epoch,
     Epochs,
@@ -177,11 +177,17 @@ def _promoted_before(at: Snapshot, epoch: int | None, old: Store | None) -> Prom
     """What a promotion that is made again reports."""
     last = max(read_epochs(at))
     is_fenced = old is not None and follows(old.snapshot(), at.store.uri)
-    if epoch == last.epoch or (epoch is None and is_fenced):
+    if epoch == last.epoch if old is None else is_fenced and epoch in (None, last.epoch):
         return _promoted(at)
+    to_do = "promote one of its slaves"
+    if old is not None and not is_fenced:
+        to_do += (
+            f". The store at {old.uri} does not follow it and is not fenced: `commitlake replicate --store {old.uri} "
+            f"--master {at.store.uri}` has it follow"
+        )
     raise BadInput(
         f"the store at {at.store.uri} is a master already (brokerRole {settings_now(at)['brokerRole']}, epoch "
-        f"{last.epoch}); promote one of its slaves"
+        f"{last.epoch}); {to_do}"
     )
 
 
@@ -206,20 +212,36 @@ def _expect_one_log(new: Master, old: Store) -> None:
         return
     if master_of(new.at) is None:
         _expect_would_follow(before, new)
-    elif not has_followed(new.at, old.uri):
+    elif has_followed(new.at, old.uri):
+        _expect_gone_no_other_way(new.at, before)
+    else:
         _expect_has_joined(new.at, Master(old, before, head_as_found(before), read_epochs(before)))
 
 
 def _expect_would_follow(old: Snapshot, new: Master) -> None:
     """Raises BadInput for an old master that a store which follows nobody any more can never have followed."""
     try:
-        if joining_point(old, new) == LOG_BEGINS:
-            expect_of_one_set(old, new)
+        expect_compared(old, joining_point(old, new), new)
     except BadInput as refusal:
         raise BadInput(
             f"--old-master is {old.store.uri}. The store at {new.uri} follows nobody now, and the two logs are not one: it "
             "never was its master. Nothing was changed; name the master that it followed, or leave --old-master out"
         ) from refusal
+
+
+def _expect_gone_no_other_way(at: Snapshot, old: Snapshot) -> None:
+    """Raises BadInput where an old master that was followed has other messages by now: it was put back, and went on.
+
+    One that was put back and no more is shorter, and can follow.
+    """
+    shared_end = min(head_as_found(each).next_offset for each in (at, old))
+    apart = record_apart(at, shared_end, old)
+    if apart is not None:
+        raise BadInput(
+            f"--old-master is {old.store.uri}, which has another record at byte {apart.physical_offset} than the store at "
+            f"{at.store.uri}: it was put back as it was earlier, and has taken messages since. Nothing was changed. To go "
+            "on with what the slave has, leave --old-master out, and put here again what the old master alone has"
+        )
 
 
 def _expect_has_joined(at: Snapshot, old: Master) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
+from pipelines.log.one_row import record_apart
 from pipelines.reports.answer import Answer
 from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.spark_internals.arrow import frame_of
@@ -86,19 +87,44 @@ def named_copy(store: Store, replica_id: str) -> Store:
 
 def expect_follows(at: Snapshot, master_uri: str) -> None:
     """Raises BadInput for a copy whose log may have other messages than its master's at the same offsets."""
+    if (reason := _is_no_copy(at, master_uri)) is not None:
+        raise BadInput(reason)
+
+
+def _is_no_copy(at: Snapshot, master_uri: str) -> str | None:
+    """Why a store may have other messages than a master at the same offsets, in words; None where it has none.
+
+    Of a master that cannot be reached it counts that the store has followed it.
+    """
     uri = at.store.uri
     if is_same_directory(uri, master_uri):
-        return
+        return None
     if not follows(at, master_uri):
-        raise BadInput(
+        return (
             f"the store at {uri} no longer follows {master_uri}: it was promoted, or has another master now, so its log may "
             "be another. Read it as a --store of its own, or name another copy"
         )
     if not has_followed(at, master_uri):
-        raise BadInput(
+        return (
             f"the store at {uri} has not ended a run with its master at {master_uri} yet, so its log may have what that "
             f"never had. Run `commitlake replicate --store {uri}`, then this again, or name another copy"
         )
+    end = head_as_found(at).next_offset
+    # Read after the copy, which may have all that its master has.
+    master = open_copy(at.store.spark, master_uri)
+    if master is None:
+        return None
+    theirs = master.snapshot()
+    if end > head_as_found(theirs).next_offset:
+        what = f"goes on to byte {end}, where its master's at {master_uri} has ended before"
+    elif (apart := record_apart(at, end, theirs)) is not None:
+        what = f"has another record at byte {apart.physical_offset} than that of its master at {master_uri}"
+    else:
+        return None
+    return (
+        f"the log of the store at {uri} {what}: the master was put back as it was earlier, or the store is still to be cut "
+        f"to it. Run `commitlake replicate --store {uri}`, then this again, or name another copy"
+    )
 
 
 def copy_to_query(store: Store, replica: str | None, say: Callable[[str], None]) -> Store:
@@ -145,9 +171,7 @@ def serves(copy: Store, master_uri: str) -> bool:
     if is_same_directory(copy.uri, master_uri):
         return True
     at = copy.snapshot()
-    return (
-        follows(at, master_uri) and has_followed(at, master_uri) and bool(settings_now(at)["slaveReadEnable"])
-    )
+    return bool(settings_now(at)["slaveReadEnable"]) and _is_no_copy(at, master_uri) is None
 
 
 def first_that_serves(
@@ -250,7 +274,7 @@ def _as_it_is(candidate: Candidate, at: Snapshot) -> Candidate:
             candidate,
             role=str(settings_now(at)["brokerRole"]),
             # One that has another master, and was not cut to that yet, may have what nobody else has.
-            in_sync=candidate.in_sync and (master is None or has_followed(at, master)),
+            in_sync=candidate.in_sync and (master is None or _is_no_copy(at, master) is None),
             epoch=max(read_epochs(at)).epoch,
             max_offset=head_as_found(at).next_offset,
             priority=settings_now(at)["brokerElectionPriority"],

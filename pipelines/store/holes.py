@@ -93,9 +93,14 @@ def lost_in_queue(at: Snapshot, topic: str, queue_id: int, first: int, following
     )
 
 
+def hole_at(at: Snapshot, offset: int) -> Row | None:
+    """The part of the log that is lost in which a byte lies; None where none is known to be."""
+    return next((row for row in holes_of_log(at) if row.from_offset <= offset < row.to_offset), None)
+
+
 def lost_at(at: Snapshot, offset: int) -> str | None:
     """Why there is no record at a byte of the log, in words; None where none is known to be lost there."""
-    row = next((row for row in holes_of_log(at) if row.from_offset <= offset < row.to_offset), None)
+    row = hole_at(at, offset)
     if row is None:
         return None
     return f"bytes {row.from_offset} to {row.to_offset} of the log are lost: {row.reason}"

@@ -101,6 +101,11 @@ def test_messages_come_from_the_slave_and_all_else_goes_to_the_master(
     assert master.job(*consume, "--replica", "master").result["failed"] == 1
     replicate(slave.store.uri, master.store.uri)
     assert known_to_the_slave() == [4]
+    # What was sent back to the group lies before what is new: a copy must have that too.
+    master.job("deliver", B + 60_000)
+    master.job("dispatch", B + 60_000)
+    sent_back = [row.physical_offset for row in master.rows() if row.topic == "%RETRY%g"]
+    assert position_of(master.store.snapshot(), "g", "T") == min(sent_back)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.reports.copies import election
 from pipelines.store import commit as committing
@@ -394,3 +395,69 @@ def test_a_damaged_append_of_the_old_master_is_set_aside_before_the_fence(
     old.put(B, {"topic": "T", "body": "next"})
     old.job("dispatch", B)
     assert old.job("validate", B, "--suite", "log", "--suite", "queues").result["broken"] == 0
+
+
+@pytest.mark.slow
+def test_an_old_master_that_was_put_back_and_has_gone_on_is_not_fenced(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its log is another by then. Put back alone, it is shorter and can follow."""
+    old = life()
+    old.put(B, {"topic": "T", "body": "both"})
+    earlier = old.copied("earlier")
+    old.put(B, {"topic": "T", "body": "lost"})
+    new = slave_of(old, tmp_path / "new")
+    shutil.rmtree(old.store.uri)
+    shutil.copytree(earlier.store.uri, old.store.uri)
+    gone_on = Life(old.commitlake, Store(old.store.spark, old.store.uri), old.directory)
+    gone_on.put(B, {"topic": "T", "body": "other"})
+    refused = new.run("promote", B, "--old-master", old.store.uri)
+    assert refused.exit_status == 2
+    assert "was put back as it was earlier, and has taken messages since" in refused.stderr
+    assert is_slave(new.store.snapshot())
+    assert not is_slave(gone_on.store.snapshot())
+    shutil.rmtree(old.store.uri)
+    shutil.copytree(earlier.store.uri, old.store.uri)
+    promote(new, "--old-master", old.store.uri)
+    assert replicate(old.store.uri, new.store.uri).result["truncated_from"] is None
+    assert Store(old.store.spark, old.store.uri).commitlog.count() == 2
+
+
+@pytest.mark.slow
+def test_an_old_master_that_is_named_late_is_not_said_to_be_fenced(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    promote(new, "--epoch", 2)
+    assert promote(new, "--epoch", 2)["epoch"] == 2
+    for number in ((), ("--epoch", 2), ("--epoch", 3)):
+        refused = new.run("promote", B, *number, "--old-master", old.store.uri)
+        assert refused.exit_status == 2
+        assert f"replicate --store {old.store.uri} --master {new.store.uri}" in refused.stderr
+    replicate(old.store.uri, new.store.uri)
+    assert promote(new, "--epoch", 2, "--old-master", old.store.uri)["epoch"] == 2
+
+
+@pytest.mark.slow
+def test_a_store_of_another_set_is_not_cut_to_a_master_whose_log_begins_with_its_epoch(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """What they would be compared by has expired there."""
+    message = {"topic": "T", "queue_id": 0, "body": "b" * 300}
+    old, unrelated = (life(mappedFileSizeCommitLog="1024") for _ in range(2))
+    for _ in range(2):
+        old.put(B, message)
+    for _ in range(3):
+        unrelated.put(B, message)
+    new = slave_of(old, tmp_path / "new")
+    promote(new, "--old-master", old.store.uri)
+    new.put(B, message)
+    new.job("dispatch", B)
+    expired = new.job("maintain", B + 2 * HOUR_MS, "--retention-hours", 1, "--force").result
+    assert expired["segments_expired"] == 1
+    refused = replicate(unrelated.store.uri, new.store.uri, exit_status=2)
+    assert "may never have been one log" in refused.stderr
+    assert len(unrelated.rows()) == 3
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 1

@@ -23,7 +23,7 @@ from pipelines.store.commit import commit
 from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG, REPLICAS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
+from schemas import COMMITLOG, HOLES, REPLICAS, SUBSCRIPTION_GROUPS, SUBSCRIPTIONS, TOPICS
 from tests.conftest import JobRun, run_job
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
@@ -195,6 +195,40 @@ def test_rows_that_are_not_right_are_not_copied(
     refused = replicate(slave.store.uri, master.store.uri, exit_status=1)
     assert reason in refused.stderr
     assert slave.store.commitlog.count() == 1
+
+
+def lose_an_append(master: Life, append_seq: int) -> None:
+    """As `validate --cut-damaged` leaves a log that has lost an append."""
+    spark, condition = master.store.spark, f"append_seq = {append_seq}"
+    lost = [row for row in master.rows() if row.append_seq == append_seq]
+    first, end = lost[0], lost[-1].physical_offset + lost[-1].size_bytes
+    hole = (first.physical_offset, end, "", -1, None, None, "a file", B)
+    spark.sql(
+        f"ALTER TABLE delta.`{master.store.path(COMMITLOG)}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
+    )
+    commit(master.store, lambda at: Plan((at.append(HOLES, spark.createDataFrame([hole], HOLES.columns)),)))
+    commit(master.store, lambda at: Plan((at.replace(COMMITLOG, at.read(COMMITLOG).limit(0), condition),)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("append_id", ["put", "import:1"])
+def test_what_a_master_has_lost_is_not_passed_over(
+    life: Callable[..., Life], tmp_path: Path, append_id: str
+) -> None:
+    """Also of what an import brought, which may have gaps of its own."""
+    master = life()
+    master.append({"append_id": append_id})
+    lacking = slave_of(master, tmp_path / "lacking")
+    master.append({"append_id": append_id})
+    whole = slave_of(master, tmp_path / "whole")
+    master.append({"append_id": append_id})
+    lose_an_append(master, 1)
+    for store in (lacking.store.uri, str(tmp_path / "new")):
+        assert "has given up there" in replicate(store, master.store.uri, exit_status=1).stderr
+    assert len(lacking.rows()) == 1
+    # One that has what its master has lost keeps it, and goes on.
+    assert replicate(whole.store.uri, master.store.uri).result["copied"] == 1
+    assert len(whole.rows()) == 3
 
 
 @pytest.fixture(scope="module")

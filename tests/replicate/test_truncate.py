@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import plan_in_flight
+from pipelines.consume.reader import Reader
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, HeadMoved
 from pipelines.expiry.retention import HOUR_MS
@@ -26,6 +27,7 @@ from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUT_ROWS, CUTS, STORE_SETTINGS
 from tests.conftest import run_job
+from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
@@ -84,6 +86,29 @@ def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
     # Once the bounds have gone back it is refused.
     assert statuses == [0 if step in ("plan_record_cut", "_plan_bounds") else 1]
     expect_one_log(old, new)
+
+
+def test_a_consumer_beside_the_cut_records_nothing_of_what_was_cut_off(
+    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = split
+    old.job("dispatch", B)
+    listeners = Listeners(tmp_path, monkeypatch)
+    call = Reader._call_listener
+
+    def then_cut(*arguments: Any) -> Any:
+        outcomes = call(*arguments)
+        monkeypatch.setattr(Reader, "_call_listener", call)
+        replicate(old.store.uri, new.store.uri)
+        return outcomes
+
+    monkeypatch.setattr(Reader, "_call_listener", then_cut)
+    consume = ("consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
+    assert "was cut while group g read it" in old.job(*consume, exit_status=1).stderr
+    assert len(listeners.handed()) == 4
+    old.job("dispatch", B)
+    old.job(*consume)
+    assert [row[3] for row in listeners.handed()] == ["both-0", "both-1", "new-0", "new-1", "new-2"]
 
 
 def test_an_orderly_message_that_is_cut_off_leaves_its_tries_to_no_other(split: Split) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.errors import BadInput
 from pipelines.reports.copies import Candidate, copy_to_query
+from pipelines.store.store import Store
 from tests.life import B, Life
 from tests.replicate.test_replicate import replicate, slave_of
 
@@ -96,6 +98,27 @@ def test_a_copy_that_is_damaged_is_passed_over(trio: tuple[Life, Life, Life]) ->
     assert copy_to_query(master.store, "auto", print).uri == slow.store.uri
     shutil.rmtree(Path(slow.store.uri) / "queue_bounds")
     assert copy_to_query(master.store, "auto", print).uri == master.store.uri
+
+
+@pytest.mark.slow
+def test_a_copy_that_has_other_messages_than_its_master_is_not_read(trio: tuple[Life, Life, Life]) -> None:
+    """The master is put back as it was earlier, and then goes on."""
+    master, fast, _ = trio
+    earlier = master.copied("earlier")
+    master.put(B, {"topic": "T", "body": "lost"})
+    replicate(fast.store.uri, master.store.uri)
+    for store in (master, earlier, fast):
+        store.job("settings", B, "set", "slaveReadEnable=true")
+    shutil.rmtree(master.store.uri)
+    shutil.copytree(earlier.store.uri, master.store.uri)
+    for reason in ("goes on to byte", "has another record at byte"):
+        put_back = Life(master.commitlake, Store(master.store.spark, master.store.uri), master.directory)
+        with pytest.raises(BadInput, match=reason):
+            copy_to_query(put_back.store, "1", print)
+        assert copy_to_query(put_back.store, "auto", print).uri == master.store.uri
+        assert ("1", "not in sync") in election(put_back)[1]
+        put_back.put(B, {"topic": "T", "body": "new"})
+    assert fast.rows()[-1].body == b"lost"
 
 
 @pytest.mark.slow
