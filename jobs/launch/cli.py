@@ -1,5 +1,6 @@
 """`commitlake JOB --store URI …`: every job under one name."""
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -86,8 +87,16 @@ def run(arguments: list[str]) -> None:
     run_app(application(), arguments[:1], arguments)
 
 
+def _open_what_is_closed() -> None:
+    """Have what a job prints go nowhere where its output was closed by `>&-`; Python has None there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+
+
 def main() -> None:
     arguments = sys.argv[1:]
+    _open_what_is_closed()
     try:
         if arguments and arguments[0] in JOBS:
             start_java(arguments)

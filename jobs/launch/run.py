@@ -65,6 +65,9 @@ class Run:
 
     @cached_property
     def spark(self) -> SparkSession:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main:
+            self._notice_control_c()
         spark = session(
             f"commitlake {self.job}",
             is_small=self.work.is_small,
@@ -72,12 +75,12 @@ class Run:
             runs_users_code=self.work.runs_users_code,
             **self.session_settings,
         )
-        if threading.current_thread() is threading.main_thread():
-            self._notice_control_c()
+        if is_main:
+            self._notice_control_c()  # the session has a handler of its own
         return spark
 
     def _notice_control_c(self) -> None:
-        """Remember a Ctrl-C before Spark's handler raises: py4j, interrupted, raises an error of its own instead."""
+        """Remember a Ctrl-C before the handler there is raises: py4j, interrupted, raises an error of its own instead."""
         to_spark = signal.getsignal(signal.SIGINT)
 
         def interrupted(number: int, frame: FrameType | None) -> None:

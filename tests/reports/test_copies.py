@@ -117,7 +117,7 @@ def test_a_copy_that_has_other_messages_than_its_master_is_not_read(trio: tuple[
             copy_to_query(put_back.store, "1", print)
         assert copy_to_query(put_back.store, "auto", print).uri == master.store.uri
         assert ("1", "not in sync") in election(put_back)[1]
-        put_back.put(B, {"topic": "T", "body": "new"})
+        put_back.put(B, {"topic": "T", "body": "other"})
     assert fast.rows()[-1].body == b"lost"
 
 

@@ -1,5 +1,10 @@
 """What a person reads of a failure: a sentence, never a bare number or the name of a class."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from jobs.launch.failures import first_line
-from tests.conftest import write_jsonl
+from tests.conftest import PROJECT, write_jsonl
 from tests.life import B
 
 pytestmark = pytest.mark.quick
@@ -50,6 +55,34 @@ def test_what_java_raises_is_told_without_its_class(spark: SparkSession) -> None
     failure = raised(lambda: files.open(spark._jvm.org.apache.hadoop.fs.Path("/no/such/file")))
     assert isinstance(failure, Py4JJavaError)
     assert first_line(failure) == "File /no/such/file does not exist"
+
+
+def test_a_control_c_while_the_session_is_made_is_no_failure(
+    life: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """py4j, interrupted, raises an error of its own."""
+    one = life()
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ConnectionError("Answer from Java side is empty") from None
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr("jobs.launch.run.session", interrupted)
+    assert "dispatch was interrupted" in one.job("dispatch", B, exit_status=1).stderr
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_job_whose_stderr_is_closed_ends_as_any() -> None:
+    command = [sys.executable, "-c", "from jobs.launch.cli import main; main()"]
+    closed = [*command, "dispatch", "--store", "/no/such/store", "--fault"]
+    ran = subprocess.run(
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *closed], cwd=PROJECT, stdout=subprocess.PIPE, check=False
+    )
+    assert ran.returncode == 2
+    assert json.loads(ran.stdout)["status"] == "failed"
 
 
 def test_requests_are_taken_as_they_are_or_refused(life: Any, tmp_path: Path) -> None:
