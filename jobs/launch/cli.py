@@ -1,6 +1,5 @@
 """`commitlake JOB --store URI …`: every job under one name."""
 
-import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from jobs.launch.command_line import end_interrupted, run_app, summary
+from jobs.launch.command_line import end_interrupted, open_what_is_closed, run_app, summary
 from jobs.launch.examples import epilog
 from jobs.launch.head_start import start_java
 
@@ -87,16 +86,9 @@ def run(arguments: list[str]) -> None:
     run_app(application(), arguments[:1], arguments)
 
 
-def _open_what_is_closed() -> None:
-    """Have what a job prints go nowhere where its output was closed by `>&-`; Python has None there."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
-
-
 def main() -> None:
     arguments = sys.argv[1:]
-    _open_what_is_closed()
+    open_what_is_closed()
     try:
         if arguments and arguments[0] in JOBS:
             start_java(arguments)

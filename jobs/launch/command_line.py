@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +34,13 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
         raise SystemExit(EXIT_BAD_INPUT) from None
     if status == _INTERRUPTED:
         end_interrupted(job_name, arguments)
+
+
+def open_what_is_closed() -> None:
+    """Have what a job prints go nowhere where its output was closed by `>&-`; Python has None there."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", errors="backslashreplace"))  # noqa: SIM115
 
 
 def end_interrupted(job_name: Sequence[str], arguments: Sequence[str]) -> NoReturn:

@@ -28,6 +28,7 @@ from jobs.launch.command_line import (
     EXIT_BAD_INPUT,
     EXIT_DONE,
     EXIT_FAILED,
+    open_what_is_closed,
     print_result,
     result_line,
     run_app,
@@ -105,6 +106,7 @@ def _command(
 
 def main(command: Callable[..., None], arguments: Sequence[str] | None = None) -> None:
     """Run one job's file as a script."""
+    open_what_is_closed()
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command(name=command.__name__, epilog=epilog(command.__name__))(command)
     run_app(app, [command.__name__], list(sys.argv[1:] if arguments is None else arguments))

@@ -54,6 +54,7 @@ class Run:
     exit_status: int = EXIT_DONE
     session_settings: dict[str, str] = field(default_factory=dict)
     at_end: ExitStack = field(default_factory=ExitStack)
+    _on_control_c: Callable[[int, FrameType | None], None] | None = field(default=None, init=False)
 
     @property
     def now_ms(self) -> int:
@@ -81,17 +82,20 @@ class Run:
 
     def _notice_control_c(self) -> None:
         """Remember a Ctrl-C before the handler there is raises: py4j, interrupted, raises an error of its own instead."""
-        to_spark = signal.getsignal(signal.SIGINT)
+        before = signal.getsignal(signal.SIGINT)
+        if before is self._on_control_c:  # a session that was there already has brought none
+            return
 
         def interrupted(number: int, frame: FrameType | None) -> None:
             self.interruptions += 1
-            if callable(to_spark):
-                to_spark(number, frame)
+            if callable(before):
+                before(number, frame)
 
         def is_worth_a_line(record: logging.LogRecord) -> bool:
             return not self.interruptions  # py4j's log lines about the interruption are useless
 
-        self.at_end.callback(signal.signal, signal.SIGINT, to_spark)
+        self._on_control_c = interrupted
+        self.at_end.callback(signal.signal, signal.SIGINT, before)
         signal.signal(signal.SIGINT, interrupted)
         root = logging.getLogger()
         self.at_end.callback(root.removeFilter, is_worth_a_line)

@@ -58,14 +58,14 @@ from pipelines.spark_internals.arrow import unweighed
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.head import read_head
+from pipelines.store.head import head_as_found, read_head
 from pipelines.store.holes import lost_in_queue
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
-from schemas import CONSUMER_OFFSETS, CUTS
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS
 
 # How long an orderly queue waits before it hands over a failed message again.
 SUSPEND_MS = 1_000
@@ -151,6 +151,7 @@ class Reader:
     recorded    the recorded offset of each queue as this run knows it; of a queue without one, where the run begins it
     set_back    queues whose recorded offset lay beyond their end
     known_cuts  the cuts of the log from before it was read, (commit number, physical offset)
+    log_end     where the log ended when it was read, bytes
     """
 
     run: Work
@@ -170,6 +171,7 @@ class Reader:
     recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
     set_back: set[Queue] = dataclasses.field(default_factory=set)
     known_cuts: frozenset[Row] = frozenset()
+    log_end: int = 0
 
     def stand(self, at: Snapshot) -> Standing:
         """How far the queues have been read, and where they end, as of a snapshot."""
@@ -220,8 +222,12 @@ class Reader:
         at = self.run.store.snapshot()
         if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
-        self.known_cuts = frozenset(at.rows(CUTS))  # before the log: a cut is recorded before it is made
+        recorded = at.rows(CUTS)
+        # A cut is recorded before it is made. One that is still to be made when the log is read is not known.
+        to_come = self.run.store.snapshot().number(COMMITLOG) + 1 if recorded else None
+        self.known_cuts = frozenset(row for row in recorded if row.append_seq != to_come)
         here = self.stand(at)
+        self.log_end = head_as_found(here.at).next_offset
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
         self.recorded = {
             queue: here.known[queue].next_offset if queue in here.known else here.positions[queue]
@@ -474,13 +480,19 @@ class Reader:
                 changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
             elif part.queue in waiting:
                 changes[part.queue] = None
-        self.run.commit(lambda at: plan_in_flight(at, self.options.group, changes, come))
+
+        def plan(at: Snapshot) -> Plan:
+            self._expect_not_cut(at)
+            return plan_in_flight(at, self.options.group, changes, come)
+
+        self.run.commit(plan)
 
     def record(self, reached: Sequence[Reached]) -> set[Queue]:
         """Record how far some queues have been read, and the offsets of `begun`; returns the queues that were recorded."""
         reached = list((self.begun | {each.queue: each for each in reached}).values())
         self.begun = {}
         if self.options.offsets_file is not None:
+            self._expect_not_cut(self.run.store.snapshot())
             broker = self.run.store.settings["brokerName"]
             write_offsets_file(
                 self.options.offsets_file,
@@ -498,10 +510,12 @@ class Reader:
 
     def _expect_not_cut(self, at: Snapshot) -> None:
         """Raises StoreError where the log was cut since it was read: other messages come to the offsets of what was read."""
-        if frozenset(at.rows(CUTS)) - self.known_cuts:
+        cuts = frozenset(at.rows(CUTS)) - self.known_cuts
+        if any(cut.physical_offset < self.log_end for cut in cuts):
             raise StoreError(
-                f"the log of {at.store.uri} was cut while group {self.options.group} read it. What it has read since is not "
-                "recorded, as other messages come to those offsets; run this again"
+                f"the log of {at.store.uri} was cut while group {self.options.group} read it, or a run of `replicate` is still to "
+                "cut it. What the group has read since is not recorded, as other messages come to those offsets; end that run, "
+                "then run this again"
             )
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:

@@ -96,7 +96,7 @@ def position_of(at: Snapshot, group: str, topic: str | None) -> int:
         for queue, known in read_offsets(at, group).items()
         if topic is None or queue[0] in (topic, RETRY_PREFIX + group)
     }
-    if not offsets:
+    if not any(topic in (None, name) for name, _ in offsets):
         return head.min_offset
     waiting = {queue: offset for queue, offset in offsets.items() if offset < head.next_of(*queue)}
     if not waiting:

@@ -139,6 +139,7 @@ def plan_copy(at: Snapshot, master: Master, part_bytes: int = PART_BYTES, ahead:
     _expect_going_on(head, found, master)
     after = _head_after(head, found)
     if part.is_last:
+        _expect_no_lost_end(found.end_offset, master)
         after = _as_the_master(after, master)
     rows = copied_rows(part.rows, after.append_seq)
     planned = Planned(found.rows, found.first_offset, found.last_offset, after.next_offset)
@@ -263,15 +264,25 @@ def _expect_going_on(head: LogHead, found: Survey, master: Master) -> None:
         hole.from_offset < found.end_offset and head.next_offset < hole.to_offset for hole in holes
     ):
         return
-    what = f"the log of the master at {master.uri} {gap}"
     if holes:
-        raise StoreError(
-            f"{what}. Its table holes says which rows `validate --cut-damaged` has given up there, and a slave does not go "
-            "on past them. Nothing of that was copied: copy the store with "
-            f"`commitlake backup --store {master.uri} --to NEW`, and have the copy follow it"
-        )
+        raise _lost(master, gap)
     raise StoreError(
-        f"{what}. Nothing of that was copied: `commitlake validate --store {master.uri}` shows what is wrong with it"
+        f"the log of the master at {master.uri} {gap}. Nothing of that was copied: `commitlake validate --store "
+        f"{master.uri}` shows what is wrong with it"
+    )
+
+
+def _expect_no_lost_end(end: int, master: Master) -> None:
+    """Raises StoreError where the master has lost what came after an offset, and has no row after that."""
+    if any(hole.from_offset < master.end and end < hole.to_offset for hole in holes_of_log(master.at)):
+        raise _lost(master, f"has no record from byte {end} on")
+
+
+def _lost(master: Master, what: str) -> StoreError:
+    return StoreError(
+        f"the log of the master at {master.uri} {what}. Its table holes says which rows `validate --cut-damaged` has given "
+        "up there, and a slave does not go on past them. Nothing of that was copied: copy the store with "
+        f"`commitlake backup --store {master.uri} --to NEW`, and have the copy follow it"
     )
 
 
@@ -344,6 +355,7 @@ def _plan_end(at: Snapshot, head: LogHead, master: Master) -> Plan:
             f"the slave's log ends at byte {head.next_offset}, the master's at {master.end}: it is another master's, or it "
             "was put back as it was earlier"
         )
+    _expect_no_lost_end(head.next_offset, master)
     after = _as_the_master(head, master)
     if replace(after, bounds_append_seq=head.bounds_append_seq) == head:
         return Plan((), result)

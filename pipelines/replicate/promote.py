@@ -10,8 +10,8 @@ Who promotes two slaves of one master at once finds that the old master follows 
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from pipelines.errors import BadInput
-from pipelines.log.one_row import record_apart
+from pipelines.errors import BadInput, in_words
+from pipelines.log.one_row import last_row, record_apart
 from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.fence import plan_fence_of_whole
 from pipelines.replicate.join import expect_compared, joining_point
@@ -89,7 +89,7 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
     # A number that is refused is refused before the first step.
     epochs = _promotion(at, number)
     if old is not None:
-        _expect_one_log(Master(store, at, read_head(at), epochs), old)
+        _expect_one_log(run, Master(store, at, read_head(at), epochs), old)
         _depose(run, old, settings_now(at)["brokerId"] or 1)
     run.commit(_plan_letting_go)
     run.commit(partial(plan_fence_of_whole, master_uri=NO_MASTER))
@@ -202,7 +202,7 @@ def _expect_its_master(at: Snapshot, old: Store) -> None:
     _expect_not_promoted_over(old.snapshot(), at.store.uri)
 
 
-def _expect_one_log(new: Master, old: Store) -> None:
+def _expect_one_log(run: Work, new: Master, old: Store) -> None:
     """Raises BadInput where the old master could not follow this store, or this one has not followed the old master.
 
     new  this store, as a master with the epochs that it will have
@@ -213,7 +213,7 @@ def _expect_one_log(new: Master, old: Store) -> None:
     if master_of(new.at) is None:
         _expect_would_follow(before, new)
     elif has_followed(new.at, old.uri):
-        _expect_gone_no_other_way(new.at, before)
+        _expect_gone_no_other_way(run, new.at, before)
     else:
         _expect_has_joined(new.at, Master(old, before, head_as_found(before), read_epochs(before)))
 
@@ -229,18 +229,26 @@ def _expect_would_follow(old: Snapshot, new: Master) -> None:
         ) from refusal
 
 
-def _expect_gone_no_other_way(at: Snapshot, old: Snapshot) -> None:
+def _expect_gone_no_other_way(run: Work, at: Snapshot, old: Snapshot) -> None:
     """Raises BadInput where an old master that was followed has other messages by now: it was put back, and went on.
 
-    One that was put back and no more is shorter, and can follow.
+    One that was put back and no more is shorter, and can follow. One that cannot be read is fenced all the same.
     """
     shared_end = min(head_as_found(each).next_offset for each in (at, old))
-    apart = record_apart(at, shared_end, old)
+    last_row(at, shared_end)  # raises what is wrong with the slave itself
+    try:
+        apart = record_apart(at, shared_end, old)
+    except Exception as failure:  # whatever is raised of a file that is gone
+        run.warn(
+            f"the log of the old master at {old.store.uri} cannot be compared with this one: {in_words(failure)}"
+        )
+        return
     if apart is not None:
         raise BadInput(
             f"--old-master is {old.store.uri}, which has another record at byte {apart.physical_offset} than the store at "
-            f"{at.store.uri}: it was put back as it was earlier, and has taken messages since. Nothing was changed. To go "
-            "on with what the slave has, leave --old-master out, and put here again what the old master alone has"
+            f"{at.store.uri}: it was put back as it was earlier, or its log was cut, and it has taken messages "
+            f"since. Nothing was changed. `commitlake replicate --store {at.store.uri}` says how they differ. To go on with what "
+            "the slave has, leave --old-master out, and put here again what the old master alone has"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
-from pipelines.log.one_row import record_apart
+from pipelines.log.one_row import last_row, record_apart
 from pipelines.reports.answer import Answer
 from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.spark_internals.arrow import frame_of
@@ -110,14 +110,22 @@ def _is_no_copy(at: Snapshot, master_uri: str) -> str | None:
             f"never had. Run `commitlake replicate --store {uri}`, then this again, or name another copy"
         )
     end = head_as_found(at).next_offset
+    last_row(at, end)  # raises what is wrong with the copy itself
     # Read after the copy, which may have all that its master has.
     master = open_copy(at.store.spark, master_uri)
     if master is None:
         return None
     theirs = master.snapshot()
-    if end > head_as_found(theirs).next_offset:
+    try:
+        ends_before = end > head_as_found(theirs).next_offset
+        apart = None if ends_before else record_apart(at, end, theirs)
+    except (
+        Exception
+    ):  # whatever a table raises that is gone or damaged: it is as a master that cannot be reached
+        return None
+    if ends_before:
         what = f"goes on to byte {end}, where its master's at {master_uri} has ended before"
-    elif (apart := record_apart(at, end, theirs)) is not None:
+    elif apart is not None:
         what = f"has another record at byte {apart.physical_offset} than that of its master at {master_uri}"
     else:
         return None

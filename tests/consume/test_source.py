@@ -106,6 +106,7 @@ def test_messages_come_from_the_slave_and_all_else_goes_to_the_master(
     master.job("dispatch", B + 60_000)
     sent_back = [row.physical_offset for row in master.rows() if row.topic == "%RETRY%g"]
     assert position_of(master.store.snapshot(), "g", "T") == min(sent_back)
+    assert position_of(master.store.snapshot(), "g", "other") == 0
 
 
 @pytest.mark.slow

@@ -221,6 +221,9 @@ def test_what_a_master_has_lost_is_not_passed_over(
     lacking = slave_of(master, tmp_path / "lacking")
     master.append({"append_id": append_id})
     whole = slave_of(master, tmp_path / "whole")
+    at_the_end = master.copied("at-the-end")
+    lose_an_append(at_the_end, 1)
+    assert "has given up there" in replicate(lacking.store.uri, at_the_end.store.uri, exit_status=1).stderr
     master.append({"append_id": append_id})
     lose_an_append(master, 1)
     for store in (lacking.store.uri, str(tmp_path / "new")):

@@ -88,12 +88,23 @@ def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
     expect_one_log(old, new)
 
 
+@pytest.mark.parametrize(
+    "is_recorded", [False, True], ids=["not recorded", "recorded by a run that was killed"]
+)
+@pytest.mark.parametrize("options", [(), ("--orderly",)])
 def test_a_consumer_beside_the_cut_records_nothing_of_what_was_cut_off(
-    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool, options: tuple[str, ...]
 ) -> None:
     old, new = split
     old.job("dispatch", B)
     listeners = Listeners(tmp_path, monkeypatch)
+    consume = ("--group", "g", "--topic", "T", *options, "--listener")
+    old.job("consume", B, *consume, listeners.name("accept"), "--max-messages", 2)
+    assert len(listeners.handed()) == 2
+    if is_recorded:
+        with monkeypatch.context() as killed:
+            killed.setattr(truncate, "_plan_bounds", lambda *_: sys.exit(9))
+            replicate(old.store.uri, new.store.uri, exit_status=9)
     call = Reader._call_listener
 
     def then_cut(*arguments: Any) -> Any:
@@ -103,12 +114,14 @@ def test_a_consumer_beside_the_cut_records_nothing_of_what_was_cut_off(
         return outcomes
 
     monkeypatch.setattr(Reader, "_call_listener", then_cut)
-    consume = ("consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
-    assert "was cut while group g read it" in old.job(*consume, exit_status=1).stderr
-    assert len(listeners.handed()) == 4
+    # In order, the group waits at a message of the old master's.
+    listener = listeners.name("never" if options else "accept")
+    assert "was cut while group g read it" in old.job("consume", B, *consume, listener, exit_status=1).stderr
+    assert "old-0" in [row[3] for row in listeners.handed()]
+    assert old.store.in_flight.isEmpty()
     old.job("dispatch", B)
-    old.job(*consume)
-    assert [row[3] for row in listeners.handed()] == ["both-0", "both-1", "new-0", "new-1", "new-2"]
+    old.job("consume", B + 60_000, *consume, listeners.name("accept"))
+    assert [(row[3], row[4]) for row in listeners.handed()] == [("new-0", 0), ("new-1", 0), ("new-2", 0)]
 
 
 def test_an_orderly_message_that_is_cut_off_leaves_its_tries_to_no_other(split: Split) -> None:

@@ -122,6 +122,16 @@ def test_a_copy_that_has_other_messages_than_its_master_is_not_read(trio: tuple[
 
 
 @pytest.mark.slow
+def test_a_copy_of_a_damaged_master_is_read_and_elected(trio: tuple[Life, Life, Life]) -> None:
+    master, fast, _ = trio
+    for store in (master, fast):
+        store.job("settings", B, "set", "slaveReadEnable=true")
+    shutil.rmtree(Path(master.store.uri) / "commitlog")
+    assert election(fast)[0] == "1"
+    assert copy_to_query(fast.store, "1", print).uri == fast.store.uri
+
+
+@pytest.mark.slow
 def test_a_slave_that_is_not_in_sync_is_elected_only_where_that_is_allowed(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from jobs.launch.failures import first_line
+from jobs.launch.run import Run
 from tests.conftest import PROJECT, write_jsonl
 from tests.life import B
 
@@ -75,11 +76,27 @@ def test_a_control_c_while_the_session_is_made_is_no_failure(
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_job_whose_stderr_is_closed_ends_as_any() -> None:
-    command = [sys.executable, "-c", "from jobs.launch.cli import main; main()"]
-    closed = [*command, "dispatch", "--store", "/no/such/store", "--fault"]
+def test_one_control_c_counts_as_one(life: Any) -> None:
+    """Where the session is there already, as in the shell: after a second one a run is not recorded."""
+    run = Run("dispatch", life().store.uri)
+    assert run.spark is not None
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert run.interruptions == 1
+    run.at_end.close()
+
+
+@pytest.mark.parametrize(
+    "command", [["-c", "from jobs.launch.cli import main; main()", "dispatch"], ["jobs/dispatch.py"]]
+)
+def test_a_job_whose_stderr_is_closed_ends_as_any(command: list[str]) -> None:
+    closed = [sys.executable, *command, "--store", "/no/such/store", "--fault"]
     ran = subprocess.run(
-        ["sh", "-c", 'exec "$@" 2>&-', "sh", *closed], cwd=PROJECT, stdout=subprocess.PIPE, check=False
+        ["sh", "-c", 'exec "$@" 2>&-', "sh", *closed],
+        cwd=PROJECT,
+        stdout=subprocess.PIPE,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
     )
     assert ran.returncode == 2
     assert json.loads(ran.stdout)["status"] == "failed"
