@@ -513,9 +513,9 @@ class Reader:
         cuts = frozenset(at.rows(CUTS)) - self.known_cuts
         if any(cut.physical_offset < self.log_end for cut in cuts):
             raise StoreError(
-                f"the log of {at.store.uri} was cut while group {self.options.group} read it, or a run of `replicate` is still to "
-                "cut it. What the group has read since is not recorded, as other messages come to those offsets; end that run, "
-                "then run this again"
+                f"the log of {at.store.uri} was cut while group {self.options.group} read it, or a run of `replicate` is "
+                "still to cut it. What the group has read is not recorded, as other messages come to those offsets. End "
+                "that run, then run this again"
             )
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:

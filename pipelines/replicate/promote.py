@@ -246,8 +246,8 @@ def _expect_gone_no_other_way(run: Work, at: Snapshot, old: Snapshot) -> None:
     if apart is not None:
         raise BadInput(
             f"--old-master is {old.store.uri}, which has another record at byte {apart.physical_offset} than the store at "
-            f"{at.store.uri}: it was put back as it was earlier, or its log was cut, and it has taken messages "
-            f"since. Nothing was changed. `commitlake replicate --store {at.store.uri}` says how they differ. To go on with what "
+            f"{at.store.uri}: it was put back as it was earlier, or its log was cut, and it has taken messages since. "
+            f"Nothing was changed. `commitlake replicate --store {at.store.uri}` says how they differ. To go on with what "
             "the slave has, leave --old-master out, and put here again what the old master alone has"
         )
 

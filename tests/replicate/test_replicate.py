@@ -206,6 +206,7 @@ def lose_an_append(master: Life, append_seq: int) -> None:
     spark.sql(
         f"ALTER TABLE delta.`{master.store.path(COMMITLOG)}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')"
     )
+    commit(master.store, lambda at: Plan((bounds_write(at, read_head(at)),)))
     commit(master.store, lambda at: Plan((at.append(HOLES, spark.createDataFrame([hole], HOLES.columns)),)))
     commit(master.store, lambda at: Plan((at.replace(COMMITLOG, at.read(COMMITLOG).limit(0), condition),)))
 
