@@ -7,12 +7,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
 from pipelines.consume.failures import plan_failures
 from pipelines.consume.held_queues import HeldQueues
+from pipelines.consume.known_cuts import KnownCuts
 from pipelines.consume.listening import (
     Listener,
     handed_over,
@@ -45,7 +46,7 @@ from pipelines.consume.pages import (
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
 from pipelines.consume.subscriptions import Selection
-from pipelines.errors import BadInput, StoreError, in_words
+from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
@@ -55,17 +56,18 @@ from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics
 from pipelines.spark_internals.arrow import unweighed
+from pipelines.store.commit import Committed
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.floors import read_floors
 from pipelines.store.groups import SubscriptionGroupConfig
-from pipelines.store.head import head_as_found, read_head
+from pipelines.store.head import read_head
 from pipelines.store.holes import lost_in_queue
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
 from pipelines.views.read import as_messages
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS
+from schemas import CONSUMER_OFFSETS
 
 # How long an orderly queue waits before it hands over a failed message again.
 SUSPEND_MS = 1_000
@@ -150,8 +152,7 @@ class Reader:
     begun       offsets to record with the next commit: of queues without one, set back, or expired
     recorded    the recorded offset of each queue as this run knows it; of a queue without one, where the run begins it
     set_back    queues whose recorded offset lay beyond their end
-    known_cuts  the cuts of the log from before it was read, (commit number, physical offset)
-    log_end     where the log ended when it was read, bytes
+    known_cuts  the cuts from before the log was read
     """
 
     run: Work
@@ -170,8 +171,7 @@ class Reader:
     begun: dict[Queue, Reached] = dataclasses.field(default_factory=dict)
     recorded: dict[Queue, int] = dataclasses.field(default_factory=dict)
     set_back: set[Queue] = dataclasses.field(default_factory=set)
-    known_cuts: frozenset[Row] = frozenset()
-    log_end: int = 0
+    known_cuts: KnownCuts | None = None
 
     def stand(self, at: Snapshot) -> Standing:
         """How far the queues have been read, and where they end, as of a snapshot."""
@@ -222,12 +222,8 @@ class Reader:
         at = self.run.store.snapshot()
         if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
-        recorded = at.rows(CUTS)
-        # A cut is recorded before it is made. One that is still to be made when the log is read is not known.
-        to_come = self.run.store.snapshot().number(COMMITLOG) + 1 if recorded else None
-        self.known_cuts = frozenset(row for row in recorded if row.append_seq != to_come)
+        self.known_cuts = KnownCuts.before(at)
         here = self.stand(at)
-        self.log_end = head_as_found(here.at).next_offset
         mine = [queue for queue in here.positions if held is None or queue not in held.left]
         self.recorded = {
             queue: here.known[queue].next_offset if queue in here.known else here.positions[queue]
@@ -480,12 +476,7 @@ class Reader:
                 changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
             elif part.queue in waiting:
                 changes[part.queue] = None
-
-        def plan(at: Snapshot) -> Plan:
-            self._expect_not_cut(at)
-            return plan_in_flight(at, self.options.group, changes, come)
-
-        self.run.commit(plan)
+        self._commit_unless_cut(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
     def record(self, reached: Sequence[Reached]) -> set[Queue]:
         """Record how far some queues have been read, and the offsets of `begun`; returns the queues that were recorded."""
@@ -499,24 +490,24 @@ class Reader:
                 {(each.queue[0], broker, each.queue[1]): each.next_offset for each in reached},
             )
             return {each.queue for each in reached}
-
-        def plan(at: Snapshot) -> Plan:
-            self._expect_not_cut(at)
-            return plan_commit(at, self.options.group, self.client_id, reached, self.run.now_ms)
-
-        recorded: dict[Queue, int] = self.run.commit(plan).result["recorded"]
+        recorded: dict[Queue, int] = self._commit_unless_cut(
+            lambda at: plan_commit(at, self.options.group, self.client_id, reached, self.run.now_ms)
+        ).result["recorded"]
         self.recorded |= recorded
         return set(recorded)
 
-    def _expect_not_cut(self, at: Snapshot) -> None:
-        """Raises StoreError where the log was cut since it was read: other messages come to the offsets of what was read."""
-        cuts = frozenset(at.rows(CUTS)) - self.known_cuts
-        if any(cut.physical_offset < self.log_end for cut in cuts):
-            raise StoreError(
-                f"the log of {at.store.uri} was cut while group {self.options.group} read it, or a run of `replicate` is "
-                "still to cut it. What the group has read is not recorded, as other messages come to those offsets. End "
-                "that run, then run this again"
-            )
+    def _commit_unless_cut(self, planner: Callable[[Snapshot], Plan]) -> Committed:
+        """Commit what is known of messages that were read. Raises StoreError where the log was cut since it was read."""
+
+        def plan(at: Snapshot) -> Plan:
+            self._expect_not_cut(at)
+            return planner(at)
+
+        return self.run.commit(plan)
+
+    def _expect_not_cut(self, now: Snapshot) -> None:
+        if self.known_cuts is not None:  # None: nothing has been read yet
+            self.known_cuts.expect_no_other(now, self.options.group)
 
     def _known(self, at: Snapshot) -> dict[Queue, Offset]:
         """The recorded offsets: those of the offsets file if there is one, else the store's."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import read_offsets
 from pipelines.errors import BadInput
-from pipelines.reports.copies import AUTO, first_that_serves, master_store, named_copy, serves
+from pipelines.reports.copies import AUTO, allows_consumers, first_that_serves, master_store, named_copy
 from pipelines.rocketmq.names import RETRY_PREFIX
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import head_as_found
@@ -48,7 +48,7 @@ def copies_for(store: Store, replica: str | None, group: str, topic: str | None)
         return Copies(home, _suggested(home, group, topic))
     source = named_copy(store, replica)
     master = master_store(source) or source
-    if not serves(source, master.uri):
+    if not allows_consumers(source, master.uri):
         raise BadInput(
             f"--replica is {replica}, and the slave at {source.uri} serves no consumers (slaveReadEnable is false there); "
             "`settings set slaveReadEnable=true` there allows it"

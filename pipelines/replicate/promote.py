@@ -177,7 +177,8 @@ def _promoted_before(at: Snapshot, epoch: int | None, old: Store | None) -> Prom
     """What a promotion that is made again reports."""
     last = max(read_epochs(at))
     is_fenced = old is not None and follows(old.snapshot(), at.store.uri)
-    if epoch == last.epoch if old is None else is_fenced and epoch in (None, last.epoch):
+    is_of_this_number = epoch == last.epoch or (epoch is None and is_fenced)
+    if is_of_this_number and (old is None or is_fenced):
         return _promoted(at)
     to_do = "promote one of its slaves"
     if old is not None and not is_fenced:

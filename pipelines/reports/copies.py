@@ -87,14 +87,14 @@ def named_copy(store: Store, replica_id: str) -> Store:
 
 def expect_follows(at: Snapshot, master_uri: str) -> None:
     """Raises BadInput for a copy whose log may have other messages than its master's at the same offsets."""
-    if (reason := _is_no_copy(at, master_uri)) is not None:
+    if (reason := _why_no_copy(at, master_uri)) is not None:
         raise BadInput(reason)
 
 
-def _is_no_copy(at: Snapshot, master_uri: str) -> str | None:
+def _why_no_copy(at: Snapshot, master_uri: str) -> str | None:
     """Why a store may have other messages than a master at the same offsets, in words; None where it has none.
 
-    Of a master that cannot be reached it counts that the store has followed it.
+    Of a master that cannot be reached or read it counts that the store has followed it.
     """
     uri = at.store.uri
     if is_same_directory(uri, master_uri):
@@ -119,9 +119,7 @@ def _is_no_copy(at: Snapshot, master_uri: str) -> str | None:
     try:
         ends_before = end > head_as_found(theirs).next_offset
         apart = None if ends_before else record_apart(at, end, theirs)
-    except (
-        Exception
-    ):  # whatever a table raises that is gone or damaged: it is as a master that cannot be reached
+    except Exception:  # whatever a table raises that is gone or damaged
         return None
     if ends_before:
         what = f"goes on to byte {end}, where its master's at {master_uri} has ended before"
@@ -171,15 +169,9 @@ def _master_uri(store: Store) -> str:
     return master_of(store.snapshot()) or store.uri
 
 
-def serves(copy: Store, master_uri: str) -> bool:
-    """Whether consumers of a set may read from a copy: a slave must allow it itself (5.6, 5).
-
-    One that was promoted meanwhile, or has a new master and was not cut to it yet, has other messages at the same offsets.
-    """
-    if is_same_directory(copy.uri, master_uri):
-        return True
-    at = copy.snapshot()
-    return bool(settings_now(at)["slaveReadEnable"]) and _is_no_copy(at, master_uri) is None
+def allows_consumers(copy: Store, master_uri: str) -> bool:
+    """Whether consumers of a set may read from a copy, as far as it is one: a slave must allow it itself (5.6, 5)."""
+    return is_same_directory(copy.uri, master_uri) or bool(settings_now(copy.snapshot())["slaveReadEnable"])
 
 
 def first_that_serves(
@@ -197,7 +189,11 @@ def first_that_serves(
 
 def _serves_from(copy: Store, master_uri: str, position: int) -> bool:
     try:
-        return serves(copy, master_uri) and head_as_found(copy.snapshot()).min_offset <= position
+        at = copy.snapshot()
+        begins = head_as_found(at).min_offset
+        return (
+            allows_consumers(copy, master_uri) and begins <= position and _why_no_copy(at, master_uri) is None
+        )
     except Exception:  # whatever a table raises that is gone or damaged
         return False
 
@@ -282,7 +278,7 @@ def _as_it_is(candidate: Candidate, at: Snapshot) -> Candidate:
             candidate,
             role=str(settings_now(at)["brokerRole"]),
             # One that has another master, and was not cut to that yet, may have what nobody else has.
-            in_sync=candidate.in_sync and (master is None or _is_no_copy(at, master) is None),
+            in_sync=candidate.in_sync and (master is None or _why_no_copy(at, master) is None),
             epoch=max(read_epochs(at)).epoch,
             max_offset=head_as_found(at).next_offset,
             priority=settings_now(at)["brokerElectionPriority"],

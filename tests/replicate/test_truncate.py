@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import plan_in_flight
-from pipelines.consume.reader import Reader
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, HeadMoved
 from pipelines.expiry.retention import HOUR_MS
@@ -27,7 +26,6 @@ from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CUT_ROWS, CUTS, STORE_SETTINGS
 from tests.conftest import run_job
-from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
@@ -86,42 +84,6 @@ def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
     # Once the bounds have gone back it is refused.
     assert statuses == [0 if step in ("plan_record_cut", "_plan_bounds") else 1]
     expect_one_log(old, new)
-
-
-@pytest.mark.parametrize(
-    "is_recorded", [False, True], ids=["not recorded", "recorded by a run that was killed"]
-)
-@pytest.mark.parametrize("options", [(), ("--orderly",)])
-def test_a_consumer_beside_the_cut_records_nothing_of_what_was_cut_off(
-    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_recorded: bool, options: tuple[str, ...]
-) -> None:
-    old, new = split
-    old.job("dispatch", B)
-    listeners = Listeners(tmp_path, monkeypatch)
-    consume = ("--group", "g", "--topic", "T", *options, "--listener")
-    old.job("consume", B, *consume, listeners.name("accept"), "--max-messages", 2)
-    assert len(listeners.handed()) == 2
-    if is_recorded:
-        with monkeypatch.context() as killed:
-            killed.setattr(truncate, "_plan_bounds", lambda *_: sys.exit(9))
-            replicate(old.store.uri, new.store.uri, exit_status=9)
-    call = Reader._call_listener
-
-    def then_cut(*arguments: Any) -> Any:
-        outcomes = call(*arguments)
-        monkeypatch.setattr(Reader, "_call_listener", call)
-        replicate(old.store.uri, new.store.uri)
-        return outcomes
-
-    monkeypatch.setattr(Reader, "_call_listener", then_cut)
-    # In order, the group waits at a message of the old master's.
-    listener = listeners.name("never" if options else "accept")
-    assert "was cut while group g read it" in old.job("consume", B, *consume, listener, exit_status=1).stderr
-    assert "old-0" in [row[3] for row in listeners.handed()]
-    assert old.store.in_flight.isEmpty()
-    old.job("dispatch", B)
-    old.job("consume", B + 60_000, *consume, listeners.name("accept"))
-    assert [(row[3], row[4]) for row in listeners.handed()] == [("new-0", 0), ("new-1", 0), ("new-2", 0)]
 
 
 def test_an_orderly_message_that_is_cut_off_leaves_its_tries_to_no_other(split: Split) -> None:
