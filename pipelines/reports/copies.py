@@ -50,6 +50,12 @@ def master_store(store: Store) -> Store | None:
     master = None if uri is None else open_copy(store.spark, uri)
     if master is not None and is_slave(master.snapshot()):
         newer = master_of(master.snapshot())
+        if newer is not None and is_same_directory(newer, store.uri):
+            raise BadInput(
+                f"the store at {uri}, the master of {store.uri}, follows that one by now: its promotion was begun and has "
+                f"not ended. Run `commitlake promote --store {store.uri} --old-master {uri}`, then this again; or leave out "
+                "--replica to read the store itself"
+            )
         of = f", of {newer}" if newer else ""
         raise BadInput(
             f"the store at {uri}, the master of {store.uri}, is a slave itself by now{of}. Have "

@@ -1,5 +1,6 @@
 """A group reads while the log is cut: nothing of what was cut off is recorded, as other messages come to its offsets."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from pipelines.consume.reader import Reader
 from pipelines.produce import put
 from pipelines.replicate import truncate
+from schemas import CUTS
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.replicate.test_replicate import replicate
@@ -100,4 +102,16 @@ def test_a_damaged_append_that_is_set_aside_after_what_is_read_changes_nothing(
     one.job(*consume)
     assert one.store.cuts.count() == 1
     one.job(*consume)
+    assert len(listeners.handed()) == 1
+
+
+def test_a_group_reads_a_store_whose_cuts_are_lost(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = life()
+    one.put(B, {"topic": "T"})
+    one.job("dispatch", B)
+    shutil.rmtree(one.store.path(CUTS))
+    listeners = Listeners(tmp_path, monkeypatch)
+    one.job("consume", B, "--group", "g", "--topic", "T", "--listener", listeners.name("accept"))
     assert len(listeners.handed()) == 1

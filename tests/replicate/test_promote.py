@@ -399,6 +399,23 @@ def test_a_damaged_append_of_the_old_master_is_set_aside_before_the_fence(
 
 
 @pytest.mark.slow
+def test_a_store_whose_promotion_was_killed_names_it_where_its_master_is_to_be_read(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, {"topic": "T"})
+    new = slave_of(old, tmp_path / "new")
+    promotion = ("promote", B, "--old-master", old.store.uri)
+    with monkeypatch.context() as killed:
+        killed.setattr("pipelines.replicate.promote._plan_letting_go", lambda *_: sys.exit(9))
+        new.job(*promotion, exit_status=9)
+    refused = new.job("query", B, "topic-status", "--replica", "master", exit_status=2)
+    assert f"Run `commitlake promote --store {new.store.uri} --old-master {old.store.uri}`" in refused.stderr
+    new.job(*promotion)
+    new.job("query", B, "topic-status", "--replica", "master")
+
+
+@pytest.mark.slow
 def test_an_old_master_that_was_put_back_and_has_gone_on_is_not_fenced(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
