@@ -87,7 +87,11 @@ def consume(
         ),
     ] = None,
     max_reconsume_times: Annotated[
-        int | None, typer.Option(min=0, help="Failures until a dead letter; else as the group is configured.")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Failures until a dead letter; else as the group is configured, or without end with --orderly.",
+        ),
     ] = None,
     hook: Annotated[
         str | None,

@@ -98,7 +98,8 @@ def put_messages(
     if trace:
         trace_batch(run, counts["batch_id"])
     if execute is not None:
-        counts |= run_local_transactions(run, counts.pop("batch_id"), execute)
+        counts |= run_local_transactions(run, counts["batch_id"], execute)
+    if trace or execute is not None:
         counts["next_offset"] = read_head(run.store.snapshot()).next_offset
     return {name: count for name, count in counts.items() if name != "batch_id"}
 

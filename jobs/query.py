@@ -63,6 +63,7 @@ def query(
 ) -> dict[str, Any]:
     """Query messages, queues and groups: by id, key, offset or time; pages, status, progress, copies."""
     _expect_counts(limit=limit, max=max_messages)
+    _expect_longs(queue_id=queue_id, offset=offset, timestamp=timestamp, begin=begin, end=end)
     store = copy_to_query(run.store, replica, run.say)
     question = Question(
         kind,
@@ -92,6 +93,12 @@ def _expect_counts(**options: int | None) -> None:
     for name, number in options.items():
         if number is not None and number < 0:
             raise BadInput(f"--{name} is {number}; expected how many rows to show")
+
+
+def _expect_longs(**options: int | None) -> None:
+    for name, number in options.items():
+        if number is not None and not -(2**63) <= number < 2**63:
+            raise BadInput(f"--{name.replace('_', '-')} is {number}; expected a number of at most 64 bits")
 
 
 def _key(value: str | None, key: str | None) -> str | None:

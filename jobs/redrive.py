@@ -11,11 +11,13 @@ from jobs.launch.output import show
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.log.claims import unclaimed
+from pipelines.reports.answer import MOST_ROWS
 from pipelines.retry.redrive import id_of, matched, plan_redrive, still_parked
 from pipelines.retry.redrive_topics import expect_no_own_topic, topics_of
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.role import expect_master
 from pipelines.store.topics import plan_make_topics
+from pipelines.views.read_only_sql import spark_faults
 
 SAMPLE_ROWS = 10
 
@@ -41,19 +43,19 @@ def redrive(
     name = redrive_id or id_of(where, to_topic)
     at = run.store.snapshot()
     expect_master(at)
-    rows = matched(at, where, name, to_topic)
-    if limit is not None:
-        rows = unclaimed(at, rows).orderBy("source_offset").limit(limit)
-    waiting = [row.source_offset for row in still_parked(at, rows).limit(3).collect()]
+    with spark_faults():  # a predicate may also fail on a value
+        rows = matched(at, where, name, to_topic)
+        if limit is not None:
+            rows = unclaimed(at, rows).orderBy("source_offset").limit(min(limit, MOST_ROWS))
+        waiting = [row.source_offset for row in still_parked(at, rows).limit(3).collect()]
+        targets = {row.target for row in rows.select("target").distinct().collect()}  # a row a topic
+        found = rows.count()
     if waiting:
         raise BadInput(
             f"rows still parked match, at {', '.join(map(str, waiting))}…: they will be delivered or ended by themselves; "
             "leave their topics out of --where"
         )
-    # A row a topic.
-    targets = {row.target for row in rows.select("target").distinct().collect()}
     expect_no_own_topic(targets)
-    found = rows.count()
     if redrive_id is None:
         run.say(f"redrive id {name}")
     if dry_run:

@@ -26,6 +26,7 @@ import typer
 
 from jobs.launch.command_line import (
     EXIT_BAD_INPUT,
+    EXIT_BROKEN_PROMISE,
     EXIT_DONE,
     EXIT_FAILED,
     open_what_is_closed,
@@ -122,7 +123,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
         counts = work()
         exit_status = run.exit_status
         # The check itself was successful, also where it found a broken promise.
-        status = "failed" if exit_status == EXIT_FAILED else "ok"
+        status = "ok" if exit_status in (EXIT_DONE, EXIT_BROKEN_PROMISE) else "failed"
     except (Exception, KeyboardInterrupt) as failure:
         # A Ctrl-C may arrive as another exception: the code it interrupts may report an input that cannot be read.
         is_interrupted = run.is_interruption(failure)
@@ -142,15 +143,16 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
     finally:
         run.at_end.close()
     line = result_line(run.job, status, run.store_uri or None, time.monotonic() - started, counts)
-    # After a second Ctrl-C the run ends at once and does not wait for the lock again.
-    if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
-        record_run(run, started_ms, line)
     if result_path is not None:
         try:
             _write_result(run, result_path, line)
         except Exception as failure:
             exit_status = exit_status or EXIT_FAILED
+            line["status"] = "failed"
             explain(f"the result could not be written to {result_path}: {first_line(failure)}", debug)
+    # After a second Ctrl-C the run ends at once and does not wait for the lock again.
+    if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
+        record_run(run, started_ms, line)
     print_result(line)
     return exit_status
 

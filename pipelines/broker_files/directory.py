@@ -40,12 +40,18 @@ class BrokerDirectory:
         object.__setattr__(self, "uri", from_anywhere(self.uri))
 
     def entries(self, path: str) -> list[FileEntry]:
-        """The entries directly in a directory, ordered by name; none where it does not exist."""
+        """The entries directly in a directory, ordered by name; none where it does not exist.
+
+        Raises BadInput for a file.
+        """
         files, found_at = self._located(path)
         selector = fs.FileSelector(found_at, allow_not_found=True)
+        try:
+            infos = files.get_file_info(selector)
+        except NotADirectoryError as failure:
+            raise BadInput(f"{found_at} is a file; expected a directory") from failure
         found = [
-            FileEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory)
-            for info in files.get_file_info(selector)
+            FileEntry(info.base_name, info.size or 0, info.type == fs.FileType.Directory) for info in infos
         ]
         return sorted(found, key=lambda entry: entry.name)
 
@@ -54,13 +60,22 @@ class BrokerDirectory:
         return files.get_file_info(found_at).type != fs.FileType.NotFound
 
     def read(self, path: str, count: int | None = None) -> bytes | None:
-        """The content of a small file, or at most its first `count` bytes; None where it does not exist."""
+        """The content of a small file, or at most its first `count` bytes; None where it does not exist.
+
+        Raises BadInput where there is a directory in place of the file, or a file in place of the directory.
+        """
         files, base = resolved(self.uri)
         try:
             with files.open_input_file(f"{base}/{path}") as file:
                 return bytes(file.read(count))
         except FileNotFoundError:
             return None
+        except NotADirectoryError as failure:
+            raise BadInput(f"{base} is a file; expected a directory") from failure
+        except OSError as failure:
+            if files.get_file_info(f"{base}/{path}").type != fs.FileType.Directory:
+                raise
+            raise BadInput(f"{base}/{path} is a directory; expected a file") from failure
 
     def open(self, path: str) -> pa.NativeFile:
         """An open file, readable at any position. Raises StoreError for one that is gone since it was listed."""

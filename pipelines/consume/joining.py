@@ -18,6 +18,7 @@ from pipelines.filter.class_filters import ClassFilter
 from pipelines.reports.queues import expect_topic
 from pipelines.retry.send_back import expect_retries_writable, group_config, plan_group
 from pipelines.rocketmq.names import retry_topic
+from pipelines.rocketmq.settings import INT_MAX
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.permissions import expect_readable
 from pipelines.store.role import is_slave
@@ -100,7 +101,10 @@ def _group_of(at: Snapshot, options: Options) -> SubscriptionGroupConfig:
             f"group {options.group} may not broadcast; `topics update-group {options.group} --broadcast-enable` allows it"
         )
     limit = options.max_reconsume_times
-    return group if limit is None else dataclasses.replace(group, retry_max_times=limit)
+    if limit is None:
+        # In order, RocketMQ gives no message up by itself (docs/rocketmq/delay-retry-transaction.md 4.7).
+        limit = INT_MAX if options.orderly else group.retry_max_times
+    return dataclasses.replace(group, retry_max_times=limit)
 
 
 def _subscription(at: Snapshot, options: Options, topic: str, now_ms: int) -> Subscription:

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from pipelines.consume.offsets import Queue
 from pipelines.consume.pages import Page
 from pipelines.consume.status import ALL, ConsumeContext, ConsumeMessageContext, ConsumeStatus
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.log.message import Columns, StoredMessage, message_columns
 from pipelines.log.python_code import expect_no_control_c, text_of
 from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
@@ -172,10 +172,11 @@ def handed_over_in_order(
                     if queue in stopped:
                         continue
                     offset, tried = tries.get(queue, (-1, 0))
-                    before = tried if group[0].queue_offset == offset else 0
-                    answer = call([message.tried(before) for message in group] if before else group)
+                    if tried and group[0].queue_offset == offset:
+                        group = [message.tried(tried) for message in group]
+                    answer = call(group)
                     if answer.ack_index < len(group) - 1:
-                        is_given_up = group[0].reconsume_times + before >= limit
+                        is_given_up = group[0].reconsume_times >= limit
                         answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
                         if not is_given_up:
                             stopped.add(queue)
@@ -196,7 +197,7 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     It gets the columns of the view `messages`, and returns `physical_offset`, `status` (a ConsumeStatus by name) and
     optionally `delay_level`: at most one row a message. A message without a row has failed.
 
-    Raises BadInput when it returns anything else.
+    Raises StoreError when it returns anything else.
     """
     messages = as_messages(page)
     failed_in = F.coalesce(F.col("properties")["RETRY_TOPIC"], F.col("topic"))
@@ -206,13 +207,13 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     returned = listener.call(shown)
     if not isinstance(returned, DataFrame) or not {"physical_offset", "status"} <= set(returned.columns):
         found = returned.columns if isinstance(returned, DataFrame) else type(returned).__name__
-        raise BadInput(
+        raise StoreError(
             f"the listener returned {found}; expected a DataFrame with physical_offset, status and perhaps delay_level"
         )
     found_types = dict(returned.dtypes)
     for name, types in _TYPES_OF_STATUSES.items():
         if name in found_types and found_types[name] not in types:
-            raise BadInput(
+            raise StoreError(
                 f"the listener returned {name} as {found_types[name]}; expected {' or '.join(types)}"
             )
     level = F.col("delay_level") if "delay_level" in returned.columns else F.lit(0)
@@ -221,7 +222,7 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
     statuses = returned.select(offset, "status", level.try_cast("int").alias("delay_level")).toArrow()
     unknown = set(statuses.column("status").unique().to_pylist()) - {None, *ConsumeStatus.__members__}
     if unknown:
-        raise BadInput(
+        raise StoreError(
             f"the listener returned the status {sorted(unknown)[0]!r}; expected one of "
             f"{', '.join(ConsumeStatus.__members__)}"
         )
@@ -247,14 +248,14 @@ def handed_over_as_dataframe(page: DataFrame, listener: Listener, retry_topic: s
 
 
 def _expect_one_status_each(statuses: pa.Table) -> None:
-    """Raises BadInput where a listener returned several rows for a message."""
+    """Raises StoreError where a listener returned several rows for a message."""
     counts = statuses.group_by("physical_offset").aggregate([([], "count_all")])
     is_one = pc.or_(pc.equal(counts.column("count_all"), 1), pc.is_null(counts.column("physical_offset")))
     several = counts.filter(pc.invert(is_one)).sort_by("physical_offset")
     if several.num_rows:
         first = several.slice(0, 1).to_pylist()[0]
         others = f", and several for {several.num_rows - 1:,} others" if several.num_rows > 1 else ""
-        raise BadInput(
+        raise StoreError(
             f"the listener returned {first['count_all']} rows for the message at {first['physical_offset']}{others}; "
             "expected one row a message (does it join on a key that is not unique?). Nothing of this page is recorded: "
             "fix it and run again"

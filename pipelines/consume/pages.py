@@ -17,6 +17,7 @@ from pipelines.consume.offsets import Queue
 from pipelines.consume.subscriptions import Selection
 from pipelines.dispatch.entries import has_queue_entry
 from pipelines.log.claims import Span, claims_taken, joined_spans, lies_in, spans_of_offsets
+from pipelines.reports.answer import cut
 from pipelines.retry.send_back import claim_of, claim_prefix
 from pipelines.spark_internals.catalyst import number_at, search
 from pipelines.store.progress import followed_rows
@@ -145,7 +146,7 @@ def cut_to(page: Page, messages: int | None, size_bytes: int | None) -> tuple[Se
     distance = F.col("queue_offset") - F.get(starts, F.col("queue"))
     # 16 bytes a message of the page come to the driver, of at most `messages` and one more.
     slim = page.rows.select(distance.alias("distance"), "queue", "size_bytes").orderBy("distance", "queue")
-    first = (slim if messages is None else slim.limit(messages + 1)).toArrow()
+    first = cut(slim, messages).toArrow()
     bytes_up_to = np.cumsum(first.column("size_bytes").to_numpy().astype(np.int64))
     kept = first.num_rows if messages is None else min(messages, first.num_rows)
     if size_bytes is not None:

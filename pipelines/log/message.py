@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.rocketmq.compression import unpacked
 from pipelines.rocketmq.message_ids import message_id_of
-from pipelines.rocketmq.settings import MAX_UNPACKED_BYTES
+from pipelines.rocketmq.settings import INT_MAX, MAX_UNPACKED_BYTES
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StoredMessage(Message):
 
     def tried(self, times: int) -> "StoredMessage":
         """The same message after `times` more tries."""
-        return self._with(reconsume_times=self.reconsume_times + times)
+        return self._with(reconsume_times=min(self.reconsume_times + times, INT_MAX))
 
     def start_consuming(self, now_ms: int) -> None:
         """Note when a listener gets it, as RocketMQ's client does: it is the property CONSUME_START_TIME from now on."""

@@ -268,7 +268,7 @@ def _property_complaints(source: Input) -> list[Column]:
             inside = F.col("properties")["UNIQ_KEY"]
             differs = F.coalesce(inside != F.col("unique_key"), F.lit(False))
             complaints.append(F.when(differs, F.lit("unique_key and the property UNIQ_KEY differ; give one")))
-    for name in ("tags", "keys", "unique_key"):
+    for name in ("tags", "keys", "unique_key", "cancel_unique_key"):
         if has(name):
             complaints.append(
                 F.when(

@@ -24,7 +24,7 @@ from pipelines.log.park import (
 )
 from pipelines.produce.inputs import Input
 from pipelines.rocketmq.names import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pipelines.rocketmq.properties import property_value, without
+from pipelines.rocketmq.properties import PROPERTY_END, property_value, without
 from pipelines.rocketmq.record import property_pair
 from pipelines.rocketmq.settings import Settings
 from pipelines.rocketmq.times import FIRST_MS, LAST_MS, within_reach
@@ -92,6 +92,7 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
             F.when(F.col("is_half"), without(stored, *_HALF_REPLACES))
             .when(is_delayed, without(stored, *LEVEL_REPLACES))
             .when(is_timed, without(stored, *_TIMER_REPLACES))
+            .when(pairs != "", _closed(stored))
             .otherwise(stored)
         )
     born = (
@@ -112,6 +113,12 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
             "stored_properties": cleaned,
         }
     )
+
+
+def _closed(properties: Column) -> Column:
+    """Properties that pairs can be added to: a last pair that is not closed would take them for its value."""
+    is_open = (properties != "") & ~properties.endswith(PROPERTY_END)
+    return F.when(is_open, F.concat(properties, F.lit(PROPERTY_END))).otherwise(properties)
 
 
 class _Requested:

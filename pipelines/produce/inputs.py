@@ -165,16 +165,24 @@ class Input:
         files  numbers of the files to read; None: all
         """
         chosen = [self.files[number] for number in (range(len(self.files)) if files is None else files)]
-        rows = _read_rows(spark, self, chosen).withColumns(
-            {
-                "file_hash": F.xxhash64("_metadata.file_path"),
-                "block_start": F.col("_metadata.file_block_start"),
-            }
-        )
+        rows = _read_rows(spark, self, chosen).select("*", *_split())
         if self.is_staged:
             return rows
         problem = ["problem"] if self.has_problems else []
         return rows.select("file_hash", "block_start", "raw", *problem, *sorted(self.columns))
+
+    def lines(self, spark: SparkSession, files: Sequence[int]) -> DataFrame:
+        """The lines of some files of a JSON lines input: `file_hash`, `block_start`, `is_row` (not of white space alone)."""
+        lines = _source(spark, self, [self.files[number] for number in files])
+        return lines.select(*_split(), has_text(F.col("value")).alias("is_row"))
+
+
+def _split() -> tuple[Column, Column]:
+    """The split that Spark read a row in."""
+    return (
+        F.xxhash64("_metadata.file_path").alias("file_hash"),
+        F.col("_metadata.file_block_start").alias("block_start"),
+    )
 
 
 def freeze(spark: SparkSession, path: str, format: str) -> Input:
@@ -188,7 +196,7 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     version = delta_version(spark, path) if format == "delta" else None
     files = delta_files(spark, path, version) if version is not None else files_at(spark, path)
     if not files:
-        raise BadInput(f"no files at {path}; expected a file or a directory with {format} files")
+        raise BadInput(f"no files at {path}, or only empty ones; expected a file or a directory with {format} files")
     unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), uri_hashes(spark, files), version)
     if format != "delta":
         in_directories = _directory_columns(path, files)

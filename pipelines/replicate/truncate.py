@@ -15,7 +15,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.consume.offsets import Queue, Waits, keyed_write, plan_in_flight, read_in_flight
+from pipelines.consume.offsets import keyed_write
 from pipelines.log.one_row import SAME, last_row
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
@@ -96,7 +96,7 @@ def _make_cut(store: Store, offset: int) -> None:
     commit(store, lambda at: _plan_bounds(at, offset))
     # A dispatch before that may have followed the rows. One that is still under way finds that its progress comes too late.
     commit(store, partial(plan_void, tables=DERIVED))
-    for group in _groups_beyond(store.snapshot()):
+    for group in _groups_that_read(store.snapshot(), offset):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: Plan(acks_up_to(at, offset) if unfinished(at) == offset else ()))
     commit(store, lambda at: _plan_epochs(at, offset))
@@ -184,37 +184,37 @@ def _surely(write: Write) -> Write:
     return replace(write, may_lose=False)
 
 
-def _groups_beyond(at: Snapshot) -> Sequence[str]:
-    """The groups with an offset after the end of its queue, or with an orderly message that is no longer there."""
-    ends = head_as_found(at).next_queue_offsets
+def _groups_that_read(at: Snapshot, offset: int) -> Sequence[str]:
+    """The groups that have read a topic of which messages are cut off."""
+    topics = {row.topic for row in _rows_from(at, offset).select("topic").distinct().collect()}
     # A row a group, queue and client, and at most one a group and queue.
-    offsets, waiting = at.read(CONSUMER_OFFSETS).collect(), at.read(IN_FLIGHT).collect()
-    reached = [(row, row.next_offset) for row in offsets] + [(row, row.queue_offset + 1) for row in waiting]
-    return sorted(
-        {row.group for row, offset in reached if offset > ends.get((row.topic, row.queue_id), offset)}
-    )
+    rows = [*at.read(CONSUMER_OFFSETS).collect(), *at.read(IN_FLIGHT).collect()]
+    return sorted({row.group for row in rows if row.topic in topics})
 
 
 def _plan_offsets(at: Snapshot, group: str) -> Plan:
     """The plan that sets a group's offsets back to the ends of its queues: other messages will come there.
 
-    They have not been tried yet, so what their queues wait at is forgotten.
+    They have not been tried yet, so what their queues wait at is forgotten. Both tables are written also where nothing
+    changes: a consumer that planned its commit before the cut was recorded finds that another writer came first.
     """
     ends = head_as_found(at).next_queue_offsets
-    rows = []
+    offsets = []
     for row in at.rows(CONSUMER_OFFSETS, group=group):
         values = row.asDict()
         values["next_offset"] = min(row.next_offset, ends.get((row.topic, row.queue_id), row.next_offset))
-        rows.append(tuple(values[name] for name in CONSUMER_OFFSETS.names))
-    gone: dict[Queue, Waits | None] = {
-        queue: None
-        for queue, (queue_offset, _, _) in read_in_flight(at, group).items()
-        if queue_offset >= ends.get(queue, queue_offset + 1)
-    }
-    writes = plan_in_flight(at, group, gone, reached=()).writes
-    if rows:
-        writes += (keyed_write(at, CONSUMER_OFFSETS, rows, group, None, is_first=False),)
-    return Plan(writes)
+        offsets.append(tuple(values[name] for name in CONSUMER_OFFSETS.names))
+    waiting = [
+        tuple(row)
+        for row in at.rows(IN_FLIGHT, group=group)
+        if row.queue_offset < ends.get((row.topic, row.queue_id), row.queue_offset + 1)
+    ]
+    return Plan(
+        tuple(
+            keyed_write(at, table, rows, group, None, is_first=False)
+            for table, rows in ((IN_FLIGHT, waiting), (CONSUMER_OFFSETS, offsets))
+        )
+    )
 
 
 def _plan_epochs(at: Snapshot, offset: int) -> Plan:

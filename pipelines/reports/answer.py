@@ -21,6 +21,10 @@ class Answer:
     result: Mapping[str, Any] = field(default_factory=dict)
 
 
+# Spark counts the rows of a limit in 32 bits.
+MOST_ROWS = 2**31 - 1
+
+
 def cut(rows: DataFrame, limit: int | None) -> DataFrame:
     """The rows to show, and one more by which `limit` is known to have cut some off."""
-    return rows if limit is None else rows.limit(limit + 1)
+    return rows if limit is None or limit >= MOST_ROWS else rows.limit(limit + 1)

@@ -29,7 +29,7 @@ REDRIVE = "redrive"
 # Properties that direct the delay or the transaction of the earlier message, and must not act again.
 DROPPED = (
     "DELAY", LEVEL_LIST, "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS",
-    "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY",
+    "TIMER_DELAY_LEVEL", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY",
 )  # fmt: skip
 
 

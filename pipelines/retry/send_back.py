@@ -151,10 +151,11 @@ def _raised(times: Column, by: int) -> Column:
 
 
 def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
-    """What becomes of failed messages (4.3-9 to 12): `segment`, `source_offset`, `claim`, `purpose`, `level`, `order`.
+    """What becomes of failed messages (4.3-9 to 12): `segment`, `source_offset`, `claim`, `purpose`, `level`,
+    `reconsume_times`, `order`.
 
-    failures  `segment`, `source_offset`, `reconsume_times`, `generation`, `delay_level` (null: by the retries), `order`;
-              `max_reconsume_times` where it is not the group's
+    failures  `segment`, `source_offset`, `reconsume_times` (those of the log, and tries in order after them), `generation`,
+              `delay_level` (null: by the retries), `order`; `max_reconsume_times` where it is not the group's
     """
     times, requested = F.col("reconsume_times"), F.coalesce("delay_level", F.lit(0))
     limit = F.coalesce("max_reconsume_times", F.lit(group.retry_max_times))
@@ -165,6 +166,7 @@ def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
         claim_of(group.group, F.col("generation")).alias("claim"),
         F.when(is_dead, DEAD_LETTER).otherwise(RETRY).alias("purpose"),
         F.when(requested > 0, requested).otherwise(_raised(times, FIRST_RETRY_LEVEL)).alias("level"),
+        times.alias("reconsume_times"),
         "order",
     )
 

@@ -532,6 +532,10 @@ def has_commit(spark: SparkSession, path: str, version: int) -> bool:
 
 
 def is_delta_table(spark: SparkSession, path: str) -> bool:
-    """Whether a directory holds a Delta table: one whose creation was interrupted has a log, but no commit in it."""
+    """Whether a directory holds a Delta table: one whose creation was interrupted has a log, but no commit in it.
+
+    Raises BadInput for what is neither a path nor a URI that Hadoop knows.
+    """
+    hadoop_path(spark, path)
     is_one = jvm(spark).io.delta.tables.DeltaTable.isDeltaTable(java_session(spark), path)
     return bool(is_one) and DeltaTable(spark, path).newest().exists

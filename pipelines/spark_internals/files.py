@@ -21,10 +21,28 @@ from pipelines.spark_internals.jvm import java_session, jvm
 SECONDS_BETWEEN_TRIES = 0.01
 
 
+# What Java raises for a text that is no path, and for a scheme of which it knows no file system.
+_NO_PATH = ("java.lang.IllegalArgumentException", "org.apache.hadoop.fs.UnsupportedFileSystemException")
+
+
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's Path and the file system it is on."""
-    target = jvm(spark).org.apache.hadoop.fs.Path(path)
-    return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+    """Hadoop's Path and the file system it is on. Raises BadInput for what is neither a path nor a URI that Hadoop knows."""
+    try:
+        target = jvm(spark).org.apache.hadoop.fs.Path(_without_colons(path))
+        return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+    except Py4JJavaError as failure:
+        if failure.java_exception.getClass().getName() not in _NO_PATH:
+            raise
+        raise BadInput(
+            f"{path!r} cannot be read: {failure.java_exception.getMessage()}; expected a local path or a URI such as "
+            "hdfs:, s3a:, abfss: or gs:"
+        ) from failure
+
+
+def _without_colons(path: str) -> str:
+    """A path that Hadoop does not take for a URI: of a local file whose relative name has a colon the absolute one."""
+    is_relative = ":" in path and "://" not in path and not path.startswith("/")
+    return f"file:{Path(path).absolute()}" if is_relative and Path(path).exists() else path
 
 
 def existing_path(spark: SparkSession, path: str, expected: str) -> tuple[Any, Any]:

@@ -243,9 +243,22 @@ def test_an_orderly_message_is_given_up_after_its_tries(
     consume(store, B, *orderly, failed=1)
     consume(store, B + 1_000, *orderly, failed=2, dead_lettered=1)
     (dead,) = [row for row in store.rows() if row.topic == "%DLQ%g"]
-    assert bytes(dead.body) == b"x"
+    assert (bytes(dead.body), dead.reconsume_times) == (b"x", 2)
     assert offsets(store)["T", 0] == 1
     store.expect_promises()
+
+
+@pytest.mark.slow
+def test_an_orderly_message_is_never_given_up_unless_that_is_given(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    store.put(B, {"topic": "T", "queue_id": 0, "body": "x"})
+    store.job("dispatch", B)
+    store.job("topics", B, "create-group", "g", "--retry-max-times", 0)
+    consume(store, B, listeners.name("never"), "--orderly", failed=1)
+    consume(store, B + 1_000, listeners.name("never"), "--orderly", failed=1)
+    assert [times for *_, times in listeners.handed()] == [0, 1]
 
 
 @pytest.mark.slow
@@ -299,7 +312,7 @@ def test_a_table_listener_that_says_two_things_of_a_message_is_refused(
     fill(store, "ok", "later", "ok")
     at = store.rows()[1].physical_offset
     table = ("--group", "g", "--topic", "T", "--listener", listeners.name("as_table_twice"))
-    run = store.job("consume", B, *table, exit_status=2)
+    run = store.job("consume", B, *table, exit_status=1)
     assert f"the listener returned 2 rows for the message at {at}; expected one row a message" in run.stderr
     assert len(store.rows()) == 3
     assert offsets(store) == {}

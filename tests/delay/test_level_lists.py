@@ -85,10 +85,10 @@ def test_how_far_a_time_of_day_is_away(spark: SparkSession, now: int, time: str,
     [
         ("6,3,", [6, 3], "3,"),  # vector 21: with and without a comma at the end
         ("6,3", [6, 3], "3,"),
-        (" 8, 7,12", [8, 7, 12], "7,12,"),
+        (" 8, 7 ,\t12 ", [8, 7, 12], "7,12,"),
         ("", [], ""),
         (",", [], ""),
-        *((text, None, None) for text in ("6;3", "0,1", "-1", "x", "3,,4")),
+        *((text, None, None) for text in ("6;3", "0,1", "-1", "x", "3,,4", "1 2", "8 7,12")),
     ],
 )
 def test_a_level_list_as_it_is_written(

@@ -60,6 +60,12 @@ def test_a_limit_cuts_and_says_so(commitlake, golden_a):
     assert (exact.result["found"], exact.result["complete"]) == (len(case["offsets"]), True)
 
 
+def test_a_limit_may_be_larger_than_any_number_of_rows(commitlake, golden_a):
+    arguments = ("by-key", "--topic", "PayTopic", "--key", "pay-1", "--limit")
+    asked = [ask(commitlake, golden_a, *arguments, limit) for limit in ("2147483647", "99999999999999999999")]
+    assert [(run.exit_status, run.result["complete"]) for run in asked] == [(0, True)] * 2, asked[0].stderr
+
+
 def test_the_offset_for_a_time(commitlake, golden_a):
     case = next(
         c for c in cases("a", "offsetByTime") if c["topic"] == "PayTopic" and c["upper"] != c["lower"]
@@ -112,6 +118,8 @@ def test_a_table_is_for_reading_and_not_on_stdout(commitlake, golden_a):
         (("by-offset", "--topic", "PayTopic", "--offset", "5"), "query by-offset needs --queue-id"),
         (("topic-status", "--topic", "Nope"), "no topic 'Nope' in this store"),
         (("trace", "x", "--limit", "-1"), "--limit is -1"),
+        (("by-offset", "--offset", str(2**63)), f"--offset is {2**63}; expected a number of at most 64 bits"),
+        (("by-key", "x", "--topic", "PayTopic", "--begin", str(-(2**63) - 1)), "--begin is -"),
         (("pull", "--topic", "PayTopic", "--queue-id", "0", "--offset", "0", "--max", "0"), "--max is 0"),
         (("by-time", "--boundary", "middle"), "'middle' is not one of"),
         (("by-smell",), "'by-smell' is not one of"),

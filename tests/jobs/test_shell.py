@@ -45,7 +45,7 @@ def test_lines_of_a_file_are_commands_on_one_store(
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     run = commitlake("shell", "--store", store.store.uri, "--quiet")
     assert (run.result["jobs"], run.result["failed"]) == (5, 3)
-    assert run.exit_status == 2, "as the last that failed"
+    assert (run.exit_status, run.result["status"]) == (2, "failed"), "as the last that failed"
     assert [json.loads(line).get("job") for line in run.lines] == ["put_messages", None, "sql", "topics"]
     assert json.loads(run.lines[1]) == {"body": "it's"}
     assert "No closing quotation" in run.stderr

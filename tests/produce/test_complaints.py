@@ -53,6 +53,10 @@ REFUSED = {
     "no level list": ({"topic": "T", "body": "", "deliver_through": "6;3"}, 'deliver_through is "6;3"; expected level'),
     "level and list": ({"topic": "T", "body": "", "delay_level": 1, "deliver_through": "6"}, "are given together"),
     "cancel without time": ({"topic": "T", "body": "", "cancel_unique_key": "U"}, "cancel_unique_key needs deliver_at_ms"),
+    "cancel of a key that is two": (
+        {"topic": "T", "body": "", "cancel_unique_key": "U\x02x", "deliver_at_ms": B + 1},
+        "cancel_unique_key has a byte 0x02",
+    ),
     "cancel of the past": (
         {"topic": "T", "body": "", "cancel_unique_key": "U", "deliver_at_ms": 1}, "that message is due already",
     ),

@@ -67,6 +67,14 @@ def test_vector_14_a_time_that_is_over_does_not_wait(spark: SparkSession, delive
     assert (*waits(message), message.diverting_pairs) == (*AT_ONCE, raw(TIMER_DELIVER_MS=deliver_at_ms))
 
 
+def test_a_last_property_that_is_not_closed_is_closed_before_another_follows(spark: SparkSession) -> None:
+    alone, followed = accepted_rows(
+        spark, {"properties_raw": "TAGS\x01a"}, {"properties_raw": "TAGS\x01a", "deliver_at_ms": B}
+    )
+    assert (alone.stored_properties, alone.diverting_pairs) == ("TAGS\x01a", "")
+    assert followed.stored_properties + followed.diverting_pairs == raw(TAGS="a", TIMER_DELIVER_MS=B)
+
+
 def test_vector_16_a_level_goes_before_a_time_and_takes_its_place(spark: SparkSession) -> None:
     [message] = accepted_rows(spark, {"properties_raw": raw(UNIQ_KEY="k", DELAY=3, TIMER_DELAY_SEC=90)})
     assert waits(message) == (SCHEDULE, None, 10_000)

@@ -72,13 +72,22 @@ def test_a_batch_larger_than_a_segment(life: Callable[..., Life], more: list[str
     assert done.exit_status in (0, 2), done
 
 
-def test_a_result_that_cannot_be_written(life: Callable[..., Life]) -> None:
+def test_a_name_with_a_colon_is_no_uri(life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> None:
     one = life()
+    one.input({"topic": "T", "body": "b"}).rename(one.directory / "day:1.jsonl")
+    monkeypatch.chdir(one.directory)
+    assert one.job("put_messages", B, "--input", "day:1.jsonl").result["appended"] == 1
+
+
+def test_a_result_that_cannot_be_written(life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = life()
+    recorded: list[str] = []
+    monkeypatch.setattr("jobs.launch.job.record_run", lambda _, __, line: recorded.append(line["status"]))
     done = one.run(
         "put_messages", B, "--input", one.input({"topic": "T", "body": "b"}), "--result-path", one.directory
     )
-    assert done.exit_status in (1, 2)
-    assert done.result["job"] == "put_messages"
+    assert (done.exit_status, done.result["status"], done.result["appended"]) == (1, "failed", 1)
+    assert recorded == ["failed"]
 
 
 def test_parquet_that_is_none(life: Callable[..., Life]) -> None:

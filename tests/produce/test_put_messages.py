@@ -139,6 +139,19 @@ def test_one_bad_row_and_nothing_is_put(commitlake: Commitlake, store: Store, tm
     assert "orders" not in {row.topic for row in store.topics.collect()}
 
 
+def test_lines_without_text_count_as_lines(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
+    good, bad = '{"topic": "orders", "body": "a"}\n', '{"topic": "orders"}\n'
+    for name, text in {
+        "a.jsonl": "\n" + good + "  \n" + good,
+        "b.jsonl": "\n" + good + bad + " \t\n\n" + bad,
+        "c.jsonl": bad,
+    }.items():
+        (tmp_path / name).write_text(text)
+    run = put(commitlake, store, tmp_path)
+    listed = [line.split(":")[0] for line in run.stderr.splitlines() if "body is missing" in line]
+    assert [line.strip() for line in listed] == ["b.jsonl line 3", "b.jsonl line 6", "c.jsonl line 1"]
+
+
 def test_each_bad_row_is_told_with_its_line(
     commitlake: Commitlake, new_store: Callable[..., Store], tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,10 @@ import pytest
 from pipelines.consume.reader import Reader
 from pipelines.produce import put
 from pipelines.replicate import truncate
-from schemas import CUTS
+from pipelines.store import commit
+from pipelines.store.plan import Write
+from pipelines.store.store import Store
+from schemas import CONSUMER_OFFSETS, CUTS, IN_FLIGHT
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
 from tests.replicate.test_replicate import replicate
@@ -80,6 +83,37 @@ def test_nor_in_the_file_of_a_broadcasting_client(
     old.job("dispatch", B)
     old.job(*consume)
     assert [row[3] for row in listeners.handed()] == ["both-0", "both-1", "new-0", "new-1", "new-2"]
+
+
+@pytest.mark.parametrize("options", [(), ("--orderly",)])
+def test_nor_by_a_commit_that_was_planned_before_the_cut_and_is_written_after_it(
+    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    old, new = split
+    old.job("dispatch", B)
+    listeners = Listeners(tmp_path, monkeypatch)
+    consume = ("--group", "g", "--topic", "T", *options, "--listener")
+    # The group has read all that stays, so its recorded offsets are right after the cut too.
+    old.job("consume", B, *consume, listeners.name("accept"), "--max-messages", 2)
+    held = IN_FLIGHT if options else CONSUMER_OFFSETS
+    write = commit._write
+
+    def after_the_cut(store: Store, writes: Sequence[Write], committed: commit.Committed) -> None:
+        if any(each.table is held for each in writes):
+            monkeypatch.setattr(commit, "_write", write)
+            replicate(old.store.uri, new.store.uri)
+        write(store, writes, committed)
+
+    monkeypatch.setattr(commit, "_write", after_the_cut)
+    # In order, the group waits at a message of the old master's.
+    listener = listeners.name("never" if options else "accept")
+    assert "was cut while group g read it" in old.job("consume", B, *consume, listener, exit_status=1).stderr
+    assert commit._write is write
+    assert "old-0" in [row[3] for row in listeners.handed()]
+    assert old.store.in_flight.isEmpty()
+    old.job("dispatch", B)
+    old.job("consume", B + 60_000, *consume, listeners.name("accept"))
+    assert [row[3] for row in listeners.handed()] == ["new-0", "new-1", "new-2"]
 
 
 def test_a_damaged_append_that_is_set_aside_after_what_is_read_changes_nothing(

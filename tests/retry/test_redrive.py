@@ -19,7 +19,7 @@ def test_dead_letters_go_back_to_where_they_came_from_once(life: Callable[..., L
             **dead,
             "properties": raw(UNIQ_KEY="a", RETRY_TOPIC="T", DELAY=0, REAL_TOPIC="%RETRY%g", REAL_QID=0),
         },
-        {**dead, "properties": raw(UNIQ_KEY="b", RETRY_TOPIC="U", TRAN_MSG="true")},
+        {**dead, "properties": raw(UNIQ_KEY="b", RETRY_TOPIC="U", TRAN_MSG="true", TIMER_DELAY_LEVEL=3)},
         {"topic": "T", "queue_id": 2, "properties": raw(UNIQ_KEY="c")},
     )
     where = ("--where", "topic = '%DLQ%g'", "--redrive-id", "monday")
