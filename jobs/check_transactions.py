@@ -58,12 +58,19 @@ def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesO
     return partial(answers, check=check, max_unpacked_bytes=run.store.settings["maxUnpackedBytes"])
 
 
-def check_halves(run: Run, states_of: StatesOf) -> dict[str, Any]:
-    """Check the transactions of the run's store; the counts of check_transactions."""
+def check_halves(run: Run, states_of: StatesOf, checked_to: int | None = None) -> dict[str, Any]:
+    """Check the transactions of the run's store; the counts of check_transactions.
+
+    checked_to  the last append whose halves may be checked; None: the last one of the log
+    """
     expect_master(run.store.snapshot())
     last_append = run.store.snapshot().number(COMMITLOG)
     result = commit_in_parts(
-        run.commit, lambda at, _: plan_check(at, run.now_ms, run.run_id), ("checked", "discarded")
+        run.commit,
+        lambda at, _: plan_check(
+            at, run.now_ms, run.run_id, last_append if checked_to is None else checked_to
+        ),
+        ("checked", "discarded"),
     )
     checked = result["checked"]
     ended = {"committed": 0, "rolled_back": 0, "refused": 0}

@@ -21,6 +21,9 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.requests import read_end_requests
 from schemas import COMMITLOG
 
+# A step that ends or checks transactions: from the last append before the first round to its counts.
+Settle = Callable[[int], dict[str, Any]]
+
 # The most rounds of --until-quiet. A message with a list of levels takes a level a round, so rounds soon append nothing,
 # unless messages become due as fast as rounds run.
 MOST_ROUNDS = 100
@@ -65,9 +68,10 @@ def run_cycle(
     expect_sense(every, for_)
     expect_master(run.store.snapshot())
     # Everything that may be refused is checked before anything is put.
-    settle: list[tuple[str, Callable[[], dict[str, Any]]]] = []
+    settle: list[tuple[str, Settle]] = []
     if ends is not None:
-        settle.append(("end_transactions", partial(carry_out, run, read_end_requests(run.spark, ends))))
+        requests = read_end_requests(run.spark, ends)
+        settle.append(("end_transactions", lambda _: carry_out(run, requests)))
     if checker is not None or outcomes is not None:
         asked = who_is_asked(run, checker, outcomes)
         settle.append(("check_transactions", partial(check_halves, run, asked)))
@@ -95,24 +99,26 @@ def run_cycle(
     return {**counts, "rounds": sum(ticks), "ticks": len(ticks)}
 
 
-def _rounds(
-    run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Callable[[], dict[str, Any]]]], most: int
-) -> int:
-    """Run rounds until one appends nothing, at most `most`; returns how many."""
+def _rounds(run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Settle]], most: int) -> int:
+    """Run rounds until one appends nothing, at most `most`; returns how many.
+
+    What a check puts back in one of them waits for the next call: where transactionCheckInterval is short, each round
+    would check it again, and --until-quiet would not end before the half is given up.
+    """
+    before_all = _appends(run.store.snapshot())
     for number in range(1, most + 1):
         appends = _appends(run.store.snapshot())
-        _round(run, counts, settle)
+        _round(run, counts, settle, before_all)
         if _appends(run.store.snapshot()) == appends:
             return number
     return most
 
 
-def _round(
-    run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Callable[[], dict[str, Any]]]]
-) -> None:
+def _round(run: Run, counts: dict[str, Any], settle: Sequence[tuple[str, Settle]], before_all: int) -> None:
     """Run one round.
 
-    settle  functions that end and check transactions, each with the name of its counts
+    settle      steps that end and check transactions, each with the name of its counts
+    before_all  the last append before the first round
     """
     _add(counts, "dispatch", dispatch_store(run))
     delivered = deliver_due(run)
@@ -121,7 +127,7 @@ def _round(
         f"deliver: {delivered['delivered']:,} messages back in their topics, {delivered['skipped']:,} skipped"
     )
     for step, work in settle:
-        found = work()
+        found = work(before_all)
         _add(counts, step, found)
         run.say(
             f"{step}: {', '.join(f'{count:,} {name}' for name, count in found.items())}".replace("_", " ")

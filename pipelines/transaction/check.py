@@ -40,12 +40,16 @@ HOUR_MS = 3_600_000
 FOLLOWER = "check_transactions"
 
 
-def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN_APPEND) -> Plan:
+def plan_check(
+    at: Snapshot, now_ms: int, run_id: str, last_append: int, limit: int = COPIES_OF_AN_APPEND
+) -> Plan:
     """The plan that puts back the halves to be checked, and discards those that are checked often enough or too old.
 
     A half is due when it is older than its limit, or born in the future; one stored at this clock or later waits for the
     next job run. One that was checked before waits until transactionCheckInterval has passed since its newest copy was
     stored, also to be discarded. The result: `checked`, `discarded`, `more`.
+
+    last_append  halves of later appends wait, so that the parts and rounds of one step do not check a half twice
     """
     settings = at.store.settings
     seen = seen_by(at, FOLLOWER)
@@ -88,8 +92,9 @@ def plan_check(at: Snapshot, now_ms: int, run_id: str, limit: int = COPIES_OF_AN
         born < now_ms - settings["fileReservedTime"] * HOUR_MS
     )
     is_due = (F.col("due_ms") < now_ms) | ((born > now_ms) & ~F.col("is_immune"))
-    # A half that this job run has put back waits for the next one.
-    is_there = (F.col("store_timestamp") < now_ms) & (F.col("append_id") != run_id)
+    # What this step has put back is of a later append. The id of the job run would not do: with `run_cycle --every` one
+    # job run takes this step for days.
+    is_there = (F.col("store_timestamp") < now_ms) & (F.col("append_seq") <= last_append)
     was_checked_lately = (times > 0) & (
         F.col("store_timestamp") > now_ms - settings["transactionCheckInterval"]
     )

@@ -4,14 +4,17 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from itertools import chain, repeat
+from functools import partial
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jobs import check_transactions
 from jobs.launch.run import Run
 from jobs.run_cycle import _rounds
+from pipelines.transaction.check import plan_check
 from tests.life import HALF, SCHEDULE, B, Life, place
 
 
@@ -91,6 +94,30 @@ def test_transactions_are_ended_as_their_producers_say_and_else_as_the_checker_o
     assert (later["check_transactions"]["checked"], later["check_transactions"]["committed"]) == (1, 1)
     assert [row.topic for row in store.by_key("open")] == [HALF, HALF, HALF, "T"]
     assert store.store.half_messages.isEmpty()
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_each_tick_of_a_session_checks_an_open_half_once(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "answers_of_ticks.py").write_text("def unknown(message):\n    return None\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # A second passes wherever the clock is read, so by the interval alone each round and each part would check again.
+    store = life(transactionCheckInterval="1")
+    clock = count(B + 10_000, 1_000)
+    monkeypatch.setattr(check_transactions, "plan_check", partial(plan_check, limit=1))
+    half = {"topic": "T", "transaction": True, "producer_group": "p", "born_timestamp": B}
+    store.put(B, *[{**half, "unique_key": key} for key in ("h1", "h2")])
+    monkeypatch.setattr(Run, "now_ms", property(lambda _: next(clock)))
+    monkeypatch.setattr("jobs.run_cycle.repeat", lambda run, every, lasting, tick: [tick(), tick()])
+    ticks = ("--until-quiet", "--every", 1, "--checker", "answers_of_ticks:unknown")
+    found = store.job("run_cycle", B, *ticks).result
+    assert (found["ticks"], found["rounds"]) == (2, 4)
+    assert (found["check_transactions"]["checked"], found["check_transactions"]["unknown"]) == (4, 4)
+    assert [[row.purpose for row in store.by_key(key)] for key in ("h1", "h2")] == [
+        [None, "check", "check"]
+    ] * 2
     store.expect_promises()
 
 

@@ -13,7 +13,7 @@ from pipelines.store.commit import commit
 from pipelines.store.progress import seen_by
 from pipelines.transaction.check import plan_check
 from pipelines.transaction.end import plan_end
-from schemas import PROGRESS
+from schemas import COMMITLOG, PROGRESS
 from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
 from tests.races import killed_before_writing
@@ -245,7 +245,9 @@ def test_vectors_32_and_33_questions_are_asked_and_then_given_up(
     assert check(B + 33_000) == (0, 0, 0)  # again at the same clock
     for passed in range(1, 14):  # as the job does but for the answer, which is known
         now = B + 33_000 + 30_000 * passed
-        asked = commit(store.store, lambda at, now=now: plan_check(at, now, f"pass {now}")).result
+        asked = commit(
+            store.store, lambda at, now=now: plan_check(at, now, "pass", at.number(COMMITLOG))
+        ).result
         assert (asked["checked"], asked["discarded"]) == (1, 0)
     assert check(B + 453_000) == (1, 1, 0)
     assert check(B + 483_000) == (0, 0, 1)
@@ -380,7 +382,7 @@ def test_more_halves_than_an_append_holds_are_all_asked_about(
     store.put(B, *[half(key, born_timestamp=B) for key in keys])
     monkeypatch.setattr(check_transactions, "plan_check", partial(plan_check, limit=2))
     for limit, more in ((2, True), (3, False)):
-        assert plan_check(store.store.snapshot(), B + 7_000, "run", limit).result["more"] is more
+        assert plan_check(store.store.snapshot(), B + 7_000, "run", 0, limit).result["more"] is more
     assert checked(store, B + 7_000) == 3
     assert [row.append_seq for row in store.rows()[3:]] == [1, 1, 2]
     assert [checked(store, B + 36_999), checked(store, B + 37_000)] == [0, 3]
