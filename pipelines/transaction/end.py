@@ -108,7 +108,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
         .agg(F.max("physical_offset").alias("newest"))
     )
     known = ends.join(newest, "origin", "left")
-    claims = settling_claims(at).where(lies_in("source_offset", spans))
+    claims = settling_claims(at).drop("origin_offset").where(lies_in("source_offset", spans))
     claims = claims.withColumnsRenamed({"source_offset": "newest", "purpose": "settled_as"})
     known = known.join(claims, "newest", "left")
     if has_imports(at):

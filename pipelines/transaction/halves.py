@@ -25,8 +25,9 @@ def halves(at: Snapshot, condition: Column) -> DataFrame:
 
 
 def settling_claims(at: Snapshot) -> DataFrame:
-    """`source_offset` of every settled row and the `purpose` of the row that settled it."""
-    return claims_taken(at).where(F.col("claim") == SETTLE).select("source_offset", "purpose")
+    """Every settled row: its `source_offset`, the `origin_offset` of its half, the `purpose` of the row that settled it."""
+    settling = claims_taken(at).where(F.col("claim") == SETTLE)
+    return settling.select("source_offset", "origin_offset", "purpose")
 
 
 def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:

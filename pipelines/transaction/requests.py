@@ -15,7 +15,7 @@ from pipelines.rocketmq.names import HALF_TOPIC
 from pipelines.rocketmq.properties import property_value
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.end import REQUEST_COLUMNS
-from pipelines.transaction.halves import settling_claims
+from pipelines.transaction.halves import COMMIT, DISCARD, ROLLBACK, settling_claims
 from pipelines.transaction.state import TransactionState
 from schemas import COMMITLOG
 
@@ -96,7 +96,12 @@ def requests_by_states(spark: SparkSession, states: pa.Table, from_check: bool) 
 
 
 def open_halves_of(at: Snapshot, batch_id: str) -> DataFrame:
-    """Log rows of the halves that a batch has put and nothing has ended."""
+    """Log rows, as they were put, of the halves that a batch has put and nothing has ended.
+
+    A half that a check or an expiry has put back is still open, and an end settles its newest copy. So what counts is
+    whether any copy of it was ended.
+    """
     put = at.read_in_tasks(COMMITLOG).where(is_put_by(batch_id) & (F.col("topic") == HALF_TOPIC))
-    settled = settling_claims(at).select(F.col("source_offset").alias("physical_offset"))
-    return put.join(settled, "physical_offset", "left_anti")
+    is_end = F.col("purpose").isin(COMMIT, ROLLBACK, DISCARD)
+    ended = settling_claims(at).where(is_end).select(F.col("origin_offset").alias("physical_offset"))
+    return put.join(ended, "physical_offset", "left_anti")

@@ -469,6 +469,40 @@ def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life],
 
 
 @pytest.mark.slow
+def test_a_local_transaction_is_run_for_halves_that_were_put_back(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life(transactionCheckMax="1")
+    keys = {"checked": "commit", "rolled": "rollback", "ended": "commit", "discarded": "commit"}
+    source = store.input(*[half(key, body, born_timestamp=B) for key, body in keys.items()])
+    store.job("put_messages", B, "--input", source)
+    _, rolled, ended, discarded = store.rows()
+    settles = {"claim": "settle", "topic": HALF, "due_ms": rolled.due_ms}
+    of_rolled, of_discarded = (
+        {
+            "source_offset": row.physical_offset,
+            "origin_offset": row.physical_offset,
+            "properties": row.properties,
+        }
+        for row in (rolled, discarded)
+    )
+    store.append(
+        {**settles, **of_rolled, "purpose": "roll"},
+        {**settles, **of_discarded, "purpose": "discard", "topic": DISCARDED, "due_ms": None},
+    )
+    assert checked(store, B + 7_000) == 3
+    end = {"producer_group": "pg", "physical_offset": ended.physical_offset, "state": "ROLLBACK"}
+    assert store.job("end_transactions", B + 8_000, "--input", store.input(end)).result["rolled_back"] == 1
+    transaction = ("--local-transaction", "answers_of_a_test:by_body")
+    result = store.job("put_messages", B + 9_000, "--input", source, *transaction).result
+    assert (result["appended"], result["committed"], result["rolled_back"], result["refused"]) == (0, 1, 1, 0)
+    assert [[row.purpose for row in store.by_key(key)] for key in keys] == [
+        [None, "check", "commit"], [None, "roll", "check"], [None, "check"], [None, "discard"],
+    ]  # fmt: skip
+    store.expect_promises()
+
+
+@pytest.mark.slow
 def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(
     life: Callable[..., Life], answers: None
 ) -> None:
