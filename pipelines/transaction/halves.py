@@ -33,13 +33,16 @@ def settling_claims(at: Snapshot) -> DataFrame:
 def settled_before_import(at: Snapshot, rows: DataFrame) -> DataFrame:
     """Those of `rows` that an imported broker had settled, with `settled_as`: commit, or rollback for all other ends.
 
-    rows  halves: `source_offset`, `queue_offset`, `append_id`
+    rows  halves: `source_offset`, `queue_offset`, `append_id`; of several rows about one half, one comes back
 
     Below the floor every half is settled; from there on a half is settled that a committed row names or an op mark lists,
     which may list many (docs/rocketmq/delay-retry-transaction.md 5.5).
     """
-    imported = rows.where(F.col("append_id").startswith(IMPORT_PREFIX)).select(
-        "source_offset", "queue_offset"
+    # Several requests may name one half; its state is found once.
+    imported = (
+        rows.where(F.col("append_id").startswith(IMPORT_PREFIX))
+        .select("source_offset", "queue_offset")
+        .distinct()
     )
     log = at.read(COMMITLOG).where(F.col("append_id").startswith(IMPORT_PREFIX))
     committed = (
