@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -138,8 +138,12 @@ def refuse_parked(found: DataFrame, path: str) -> None:
 
 def refuse_missing(found: DataFrame, path: str) -> None:
     """Raise BadInput for requests that name no message, or none that is in the log."""
+    refuse(found.select(missing_message().alias("complaint")).where(F.col("complaint").isNotNull()), path)
+
+
+def missing_message() -> Column:
+    """What is wrong with a request, after with_rows, that names no message or none that is in the log; else null."""
     name = F.coalesce(F.col("message_id"), F.col("physical_offset").cast("string"))
-    complaint = F.when(
-        name.isNull(), F.lit("a request names no message: give physical_offset or message_id")
-    ).when(F.col("source_offset").isNull(), F.format_string("no message %s is in the log", name))
-    refuse(found.select(complaint.alias("complaint")).where(F.col("complaint").isNotNull()), path)
+    nameless = F.lit("a request names no message: give physical_offset or message_id")
+    missing = F.col("source_offset").isNull()
+    return F.when(name.isNull(), nameless).when(missing, F.format_string("no message %s is in the log", name))

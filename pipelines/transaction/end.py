@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipelines.log.claims import MARK, SETTLE, lies_in, spans_of
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, kept_body_bytes, plan_copies
 from pipelines.log.park import immunity_ms, immunity_seconds, real_place
+from pipelines.log.requests import missing_message
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, COMMITTED, STORE_HOST_IPV6, TRANSACTION_BITS
 from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from pipelines.rocketmq.properties import property_value
@@ -45,8 +46,8 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
 
     requests  `request`, `state`, `producer_group` (null: not checked), `asked_queue_offset` (null: not checked),
               `from_check` (boolean), and the slim columns of the row it names, as with_rows returns them
-    adds      `newest` (long): the half's newest copy; `outcome`: `do` (to be carried out), `same` (it has ended like that),
-              `refused`; `reason` where refused
+    adds      the row's `source_offset` (null: there is no such row); `newest` (long): the half's newest copy; `outcome`:
+              `do` (to be carried out), `same` (it has ended like that), `refused`; `reason` where refused
     """
     properties = F.col("properties")
     limit_ms = F.greatest(
@@ -60,6 +61,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
     )
     group = property_value(properties, "PGROUP")
     wrong = F.coalesce(
+        missing_message(),  # first: all that follows is about the message's row
         F.when(
             F.col("topic") != HALF_TOPIC,
             F.format_string("it lies in topic %s, not among half messages", "topic"),
@@ -133,6 +135,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
     reason = F.coalesce("wrong", F.when(ended.isNotNull(), F.format_string("it has ended before: %s", ended)))
     return good.select(
         "request",
+        "source_offset",
         "asked_offset",
         "newest",
         "wanted",
@@ -157,7 +160,7 @@ def plan_end(
     ends = ends_of(at, requests, now_ms)
     refused = ends.where(F.col("outcome") == "refused")
     reasons = [
-        f"message at {row.asked_offset}: {row.reason}"
+        row.reason if row.source_offset is None else f"message at {row.asked_offset}: {row.reason}"
         for row in refused.orderBy("request").limit(REASONS_SHOWN).collect()
     ]
     settles, marks = _copy(0, SETTLE), _copy(1, MARK)

@@ -169,6 +169,8 @@ REFUSED: dict[str, dict[str, Any]] = {
     "of another group": {"physical_offset": 2, "state": "COMMIT", "producer_group": "pg2"},
     "of another place in the queue": {"physical_offset": 2, "state": "COMMIT", "queue_offset": 8},
     "of no record": {"physical_offset": 7_777, "state": "COMMIT"},
+    "of an id that no message has": {"physical_offset": None, "state": "COMMIT", "message_id": "nonsense"},
+    "without a name": {"physical_offset": None, "state": "COMMIT"},
     "of the message that a commit has made": {"physical_offset": 3, "state": "COMMIT"},
 }
 
@@ -184,11 +186,22 @@ def test_ends_that_do_not_fit_their_half_are_refused(life: Callable[..., Life]) 
     assert rows[3].purpose == "commit"
     offsets = dict(enumerate(row.physical_offset for row in rows))
     requests = [
-        {"producer_group": "pg", **request, "physical_offset": offsets.get(request["physical_offset"], 7)}
+        {
+            "producer_group": "pg",
+            **request,
+            "physical_offset": offsets.get(request["physical_offset"], request["physical_offset"]),
+        }
         for request in REFUSED.values()
     ]
-    result = store.job("end_transactions", B + 3_000, "--input", store.input(*requests)).result
+    run = store.commitlake(
+        "end_transactions", "--store", store.store.uri, "--now", B + 3_000, "--input", store.input(*requests)
+    )
+    result = run.result
     assert (result["committed"], result["rolled_back"], result["refused"]) == (0, 0, len(REFUSED))
+    reasons = [line for line in run.stderr.splitlines() if line.startswith("refused: ")]
+    assert "refused: no message 7777 is in the log" in reasons
+    assert "refused: no message nonsense is in the log" in reasons
+    assert "refused: a request names no message: give physical_offset or message_id" in reasons
     assert len(store.rows()) == len(rows)
 
 
