@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pipelines.delay.level_lists import levels_of, rest_of
 from pipelines.dispatch.entries import message_index_entries
-from pipelines.log.claims import SETTLE, lies_in, spans_of_offsets, unclaimed, unclaimed_of_many
+from pipelines.log.claims import SETTLE, lies_in, spans_of, spans_of_offsets, unclaimed, unclaimed_of_many
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import (
     LEVEL_LIST,
@@ -36,6 +36,7 @@ from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.progress import Seen, covered, followed_rows, seen_by, seen_write
 from pipelines.store.snapshot import Snapshot
+from pipelines.views.waiting import RETURNED_BY_BROKER, RETURNED_COLUMNS, is_returned_sql
 from schemas import COMMITLOG, MESSAGE_INDEX, PROGRESS
 
 # The job's row in `progress`: of the appends up to `append_seq`, all that was due at `clock_ms` is settled.
@@ -316,19 +317,36 @@ def _settled_in_the_timer(timed: DataFrame, rows: DataFrame) -> DataFrame:
 
 
 def _back_in_topic(at: Snapshot, rows: DataFrame) -> DataFrame:
-    """`source_offset` of rows whose unique key a later row of their real topic has, stored when they were due or later."""
+    """`source_offset` of imported rows that their broker had delivered: by the rule of the view `scheduled_messages`.
+
+    The key index, in which messages appended since the import and the words of KEYS are too, only shows where in the log
+    to look.
+
+    rows  `source_offset`, `due_ms`, `real_topic`, `unique_key`
+    """
     followed = covered(at, MESSAGE_INDEX)
     entries = followed_rows(at, MESSAGE_INDEX)
     if followed < at.number(COMMITLOG):
         entries = entries.unionByName(message_index_entries(at.read_after(COMMITLOG, followed)))
+    # The index has a unique key with spaces word by word.
+    first_word = F.regexp_extract("row.unique_key", "[^ ]+", 0)
     entry, row = entries.alias("entry"), rows.alias("row")
-    is_back = (
+    may_be_back = (
         (F.col("entry.topic") == F.col("row.real_topic"))
-        & (F.col("entry.key") == F.col("row.unique_key"))
+        & (F.col("entry.key") == first_word)
         & (F.col("entry.physical_offset") > F.col("row.source_offset"))
         & (F.col("entry.store_timestamp") >= F.col("row.due_ms"))
     )
-    return row.join(entry, is_back, "left_semi").select("source_offset")
+    spans = spans_of(entry.join(row, may_be_back, "left_semi"), "physical_offset")
+    returned = (
+        at.read(COMMITLOG)
+        .where(lies_in("physical_offset", spans))
+        .alias("log")
+        .where(RETURNED_BY_BROKER)
+        .selectExpr(*RETURNED_COLUMNS)
+    )
+    is_back = F.expr(is_returned_sql("real_topic", "unique_key", "source_offset", "due_ms"))
+    return rows.join(returned, is_back, "left_semi").select("source_offset")
 
 
 def _some_have_lists(at: Snapshot, parked: pa.Table) -> bool:

@@ -19,6 +19,25 @@ _CANCELS, _UNIQUE_KEY = _property_sql("TIMER_DEL_UNIQKEY"), _property_sql("UNIQ_
 _REAL_TOPIC = _property_sql("REAL_TOPIC")
 _ROLL_TIMES = f"try_cast({_property_sql('TIMER_ROLL_TIMES')} AS INT)"
 
+# Rows of the table `log` with which an imported broker may have delivered a parked row, and their columns. They lie in the
+# broker's own log: a row that was appended after the import, or that has the key as a word of KEYS, is another message.
+RETURNED_BY_BROKER = "startswith(append_id, 'import:') AND due_ms IS NULL"
+RETURNED_COLUMNS = (
+    "topic AS back_topic",
+    f"{_UNIQUE_KEY} AS back_key",
+    "physical_offset AS back_offset",
+    "store_timestamp AS back_timestamp",
+)
+
+
+def is_returned_sql(real_topic: str, unique_key: str, physical_offset: str, due_ms: str) -> str:
+    """SQL for whether a row of RETURNED_COLUMNS is what an imported parked row became; of that, the columns' names."""
+    return (
+        f"back_topic = {real_topic} AND back_key = {unique_key} "
+        f"AND back_offset > {physical_offset} AND back_timestamp >= {due_ms}"
+    )
+
+
 # What an imported broker had settled is below its floors, back in its topic since it was due, or put back into the timer.
 # A timed message may be cancelled in its slot (by a bare key before RocketMQ 5.3.2), and its cancel is never delivered.
 # Beyond the floors a half message is settled by a commit row that names it and by op marks that list its queue offset. A
@@ -45,14 +64,12 @@ LEFT ANTI JOIN (
            AND cancel.cancels = properties['UNIQ_KEY']
         OR properties['TIMER_DEL_UNIQKEY'] IS NOT NULL AND cancel.cancels = properties['TIMER_DEL_UNIQKEY'])
 LEFT ANTI JOIN (
-    SELECT topic AS back_topic, {_UNIQUE_KEY} AS back_key, physical_offset AS back_offset,
-           store_timestamp AS back_timestamp
+    SELECT {", ".join(RETURNED_COLUMNS)}
     FROM {{commitlog}} AS log
-    WHERE startswith(append_id, 'import:') AND due_ms IS NULL
+    WHERE {RETURNED_BY_BROKER}
 ) AS back
     ON startswith(parked.append_id, 'import:')
-   AND back.back_topic = properties['REAL_TOPIC'] AND back.back_key = properties['UNIQ_KEY']
-   AND back.back_offset > parked.physical_offset AND back.back_timestamp >= parked.due_ms
+   AND {is_returned_sql("properties['REAL_TOPIC']", "properties['UNIQ_KEY']", "parked.physical_offset", "parked.due_ms")}
 LEFT ANTI JOIN (
     SELECT due_ms AS slot, {_REAL_TOPIC} AS rolled_topic, {_UNIQUE_KEY} AS rolled_key, physical_offset AS rolled_offset,
            born_timestamp AS rolled_born, {_ROLL_TIMES} AS roll_times

@@ -437,6 +437,36 @@ def test_timed_messages_a_broker_put_back_into_its_timer_come_once(life: Callabl
     assert store.deliver(B + 60_000)["delivered"] == 0
 
 
+def test_only_its_own_row_of_the_brokers_log_shows_that_an_imported_message_was_delivered(
+    life: Callable[..., Life],
+) -> None:
+    store = life()
+    imported = {"append_id": "import:0-9"}
+    keys = ("put here", "word", "same key", "word of the broker", "back", "back too")
+    names = {"DELAY": 3, "REAL_TOPIC": "T", "REAL_QID": 0}
+    waits = {**imported, "topic": SCHEDULE, "queue_id": 2, "due_ms": B + 10_000}
+    later = {**imported, "store_timestamp": B + 10_500}
+    store.append(
+        *[{**waits, "properties": raw(UNIQ_KEY=key.replace(" ", "-"), **names)} for key in keys[:-1]],
+        {**waits, "properties": raw(UNIQ_KEY="back too", **names)},  # the index has such a key word by word
+        {**later, "properties": raw(UNIQ_KEY="other", KEYS="x word-of-the-broker")},
+        {**later, "properties": raw(UNIQ_KEY="back")},
+        {**later, "properties": raw(UNIQ_KEY="back too")},
+    )
+    store.write_floors(half=0)
+    store.job("dispatch", B + 10_600)
+    store.put(B + 11_000, {"topic": "T", "unique_key": "new", "keys": "word put-here"})
+    store.put(B + 11_000, {"topic": "T", "unique_key": "same-key"})
+    left = ["put-here", "same-key", "word", "word-of-the-broker"]
+    assert sorted(row.unique_key for row in store.store.scheduled_messages.collect()) == left
+    result = store.deliver(B + 12_000)
+    assert (result["delivered"], result["skipped"]) == (4, 2)
+    delivered = [row for row in store.rows() if row.purpose == "deliver"]
+    assert sorted(read_properties(row.properties)["UNIQ_KEY"] for row in delivered) == left
+    assert store.store.scheduled_messages.count() == 0
+    assert store.deliver(B + 20_000)["delivered"] == 0
+
+
 def test_a_time_of_day_is_one_of_the_stores_time_zone(life: Callable[..., Life]) -> None:
     store = life(timeZone="Asia/Kolkata")
     store.put(B, {"topic": "T", "deliver_at_time": "03:43:30"})  # B is 22:13:20 in UTC
