@@ -115,10 +115,9 @@ def plan_expiry(at: Snapshot, now_ms: int, retention_hours: int, run_id: str) ->
         return Plan((), result)
     owed = next_owed(at, found.log_start, COPIES_OF_AN_APPEND)
     if owed.num_rows:
+        # All of these are in the log, so that each has a copy: the log never begins later while one is owed.
         rolls = plan_rolls(at, owed, now_ms, run_id)
-        # A row that is no longer in the log, of a table that is ahead of it, has no copy.
-        if rolls.writes:
-            return Plan(rolls.writes, {**result, "rolled": sum(rolls.rows_by_purpose.values()), "more": True})
+        return Plan(rolls.writes, {**result, "rolled": sum(rolls.rows_by_purpose.values()), "more": True})
     later = replace(
         head, min_offset=found.log_start, min_queue_offsets=_queue_starts(at, head, found.log_start)
     )

@@ -4,6 +4,7 @@ They are rolled: a copy that waits for the same time goes to the end of the log 
 puts back what waits longer than its wheel reaches (docs/rocketmq/delay-retry-transaction.md 2.5).
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -19,12 +20,13 @@ from pipelines.delay.deliver import (
     to_settle,
     with_rules,
 )
-from pipelines.log.claims import SETTLE, lies_in, spans_of, unclaimed
+from pipelines.log.claims import SETTLE, Span, lies_in, spans_of, spans_of_offsets, unclaimed
 from pipelines.log.copies import CopyPlan, copies_of, plan_copies
 from pipelines.log.park import parked_rows
 from pipelines.rocketmq.names import TIMER_TOPIC
 from pipelines.rocketmq.properties import LONGEST, without
 from pipelines.rocketmq.record import property_pair
+from pipelines.store.head import read_head
 from pipelines.store.progress import seen_by
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import ROLL, halves, has_imports, settled_before_import
@@ -35,7 +37,10 @@ PAGE = 1_000_000
 
 
 def next_owed(at: Snapshot, log_start: int, limit: int) -> pa.Table:
-    """Rows before `log_start` that are not settled, at most `limit`: `source_offset`, `order`; empty when none is left."""
+    """Rows of the log before `log_start` that are not settled, at most `limit`: `source_offset`, `order`.
+
+    Empty when none is left.
+    """
     waiting = _next_waiting(at, log_start, limit)
     if waiting.num_rows:
         return waiting
@@ -51,7 +56,7 @@ def count_owed(at: Snapshot, log_start: int, limit: int) -> int:
 def _next_waiting(at: Snapshot, log_start: int, limit: int) -> pa.Table:
     """The first page of waiting rows, by due time, in which some are owed."""
     waits = F.col("kind").isin(*WAITING_KINDS)
-    waiting = parked_rows(at, F.col("segment") < log_start).where(waits).select(*to_settle(), "append_seq")
+    waiting = parked_rows(at, _expires(at, log_start)).where(waits).select(*to_settle(), "append_seq")
     candidates = unclaimed(at, waiting, [(0, log_start - 1)])
     due, offset = F.col("due_ms"), F.col("source_offset")
     after = F.lit(True)
@@ -62,7 +67,9 @@ def _next_waiting(at: Snapshot, log_start: int, limit: int) -> pa.Table:
         # Not all rows of their times are in the page: all cancels of these times are read.
         left = with_rules(at, page, is_whole=False)
         owed = left.where(~F.col("is_settled")).select("source_offset", F.col("due_ms").alias("order"))
-        found = owed.unionByName(_cancels_needed(at, left, log_start)).toArrow()
+        needed = owed.unionByName(_cancels_needed(at, left, log_start))
+        spans = spans_of_offsets(page.column("source_offset").to_numpy())
+        found = _in_log(at, needed, spans).toArrow()
         if found.num_rows:
             return found
         last = page.slice(page.num_rows - 1).to_pylist()[0]
@@ -89,7 +96,7 @@ def _cancels_needed(at: Snapshot, rows: DataFrame, log_start: int) -> DataFrame:
 
 def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
     """`source_offset` of the newest copies of half messages that have not ended."""
-    rows = halves(at, F.col("segment") < log_start).select(
+    rows = halves(at, _expires(at, log_start)).select(
         "segment", F.col("physical_offset").alias("source_offset"), F.lit(SETTLE).alias("claim")
     )
     left = unclaimed(at, rows, [(0, log_start - 1)])
@@ -98,7 +105,31 @@ def _open_halves(at: Snapshot, log_start: int) -> DataFrame:
         placed = log.select(F.col("physical_offset").alias("source_offset"), "queue_offset", "append_id")
         ended = settled_before_import(at, left.join(placed, "source_offset"))
         left = left.join(ended, "source_offset", "left_anti")
-    return left.select("source_offset")
+    return _in_log(at, left.select("source_offset"), [(read_head(at).min_offset, log_start - 1)])
+
+
+def _expires(at: Snapshot, log_start: int) -> Column:
+    """Whether a row of `parked` lies in a segment that expires now.
+
+    Rows of segments that expired earlier may stay in a large sorted run while their claims leave. They are settled, but
+    look as if they were not.
+    """
+    start = read_head(at).min_offset
+    return F.col("segment").between(start - start % at.store.settings.segment_bytes, log_start - 1)
+
+
+def _in_log(at: Snapshot, rows: DataFrame, spans: Sequence[Span]) -> DataFrame:
+    """Those of `rows` that are in the log: of others, which a table that is ahead of it has, nothing can be copied.
+
+    A page of others alone must not look as if nothing were owed: what comes after it would expire.
+
+    rows   `source_offset` and any others
+    spans  where they lie
+    """
+    log = at.read(COMMITLOG).where(lies_in("physical_offset", spans))
+    return rows.join(
+        log.select(F.col("physical_offset").alias("source_offset")), "source_offset", "left_semi"
+    )
 
 
 def plan_rolls(at: Snapshot, owed: pa.Table, now_ms: int, run_id: str) -> CopyPlan:

@@ -7,13 +7,15 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from jobs.maintain import hours_kept
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
-from pipelines.expiry.owed import rolled_copies
+from pipelines.expiry.owed import next_owed, rolled_copies
+from pipelines.log.park import parked_rows
 from pipelines.replicate.acks import plan_ack, plan_first_ack
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
@@ -22,7 +24,7 @@ from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import DERIVED
+from schemas import CLAIMS, DERIVED, PARKED
 from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, write_jsonl
 from tests.life import SCHEDULE, WHEEL, B, Life, raw
@@ -211,6 +213,54 @@ def test_what_is_owed_is_rolled_first_and_delivered_once(life: Callable[..., Lif
     one.job("dispatch", level_due)
     assert maintain(one, level_due, "--retention-hours", 1)["rolled"] == 0
     expect_whole(one, level_due)
+
+
+@pytest.mark.slow
+def test_rows_of_segments_that_expired_earlier_hide_nothing_that_is_owed(life: Callable[..., Life]) -> None:
+    one = life(**SETTINGS)
+    half = {"topic": "T", "transaction": True, "producer_group": "p"}
+    short = [{"topic": "T", "unique_key": key, "delay_level": 1} for key in ("short 1", "short 2")]
+    one.put(B, *short, {"unique_key": "ended", **half})
+    assert one.deliver(B + 2_000)["delivered"] == 2
+    (ended,) = one.by_key("ended")
+    end = {"producer_group": "p", "state": "COMMIT", "physical_offset": ended.physical_offset}
+    assert one.job("end_transactions", B + 2_000, "--input", one.input(end)).result["committed"] == 1
+    one.put(B + 3_000, *messages(10))
+    later, far = B + 30 * HOUR, FOUR + 300 * HOUR
+    timers = [{"topic": "T", "unique_key": f"far {n}", "deliver_at_ms": far} for n in range(9)]
+    one.put(later, *timers, {"unique_key": "open", **half}, *messages(10))
+    one.put(FOUR - HOUR, {"topic": "T", "queue_id": 0, "body": "young"})
+    one.job("dispatch", FOUR - HOUR)
+    # The sorted run of the parked rows is large, and stays as it is; that of their claims is sorted again.
+    with mock.patch.object(expire, "ROWS_SORTED_AGAIN", 6):
+        maintain(one, B + 90 * HOUR, "--retention-hours", 80)
+    stayed = {row.unique_key for row in one.store.read(PARKED).collect()}
+    assert {"short 1", "short 2", "ended"} < stayed
+    assert one.store.read(CLAIMS).count() == 0
+
+    assert maintain(one, FOUR, "--retention-hours", 50, "--dry-run")["rolled"] == 10
+    with mock.patch.object(expire, "COPIES_OF_AN_APPEND", 2):
+        assert maintain(one, FOUR, "--retention-hours", 50)["rolled"] == 10
+    one.job("dispatch", FOUR)
+    assert [row.unique_key for row in one.store.half_messages.collect()] == ["open"]
+    assert one.deliver(far + 1_000)["delivered"] == 9
+
+
+def test_a_page_of_rows_that_the_log_does_not_have_hides_nothing_that_is_owed(
+    life: Callable[..., Life],
+) -> None:
+    one = life(**SETTINGS)
+    one.put(B, {"topic": "T", "unique_key": "timer", "deliver_at_ms": B + 10 * HOUR})
+    (timer,) = one.by_key("timer")
+
+    def ahead_of_the_log(at: Snapshot, condition: Column) -> DataFrame:
+        rows = parked_rows(at, condition)
+        moved = {"physical_offset": F.explode(F.array(F.lit(1), F.lit(2))), "due_ms": F.lit(B)}
+        return rows.unionByName(rows.withColumns(moved))
+
+    with mock.patch("pipelines.expiry.owed.parked_rows", ahead_of_the_log):
+        found = next_owed(one.store.snapshot(), SEGMENT, limit=2)
+    assert found.column("source_offset").to_pylist() == [timer.physical_offset]
 
 
 @pytest.mark.parametrize(("before", "after"), [(32_748, 32_767), (32_749, 32_749), (32_767, 32_767)])
