@@ -196,7 +196,9 @@ def freeze(spark: SparkSession, path: str, format: str) -> Input:
     version = delta_version(spark, path) if format == "delta" else None
     files = delta_files(spark, path, version) if version is not None else files_at(spark, path)
     if not files:
-        raise BadInput(f"no files at {path}, or only empty ones; expected a file or a directory with {format} files")
+        raise BadInput(
+            f"no files at {path}, or only empty ones; expected a file or a directory with {format} files"
+        )
     unchecked = Input(path, format, files, frozenset(INPUT_COLUMNS), uri_hashes(spark, files), version)
     if format != "delta":
         in_directories = _directory_columns(path, files)

@@ -12,37 +12,33 @@ from typing import Any
 from urllib.parse import urlparse
 
 from py4j.protocol import Py4JJavaError
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
 
 from pipelines.errors import BadInput
-from pipelines.spark_internals.jvm import java_session, jvm
+from pipelines.spark_internals.jvm import innermost_text, java_session, jvm
 
 # A commit, whose end is waited for, takes tens of milliseconds; a try takes a fraction of one.
 SECONDS_BETWEEN_TRIES = 0.01
 
 
-# What Java raises for a text that is no path, and for a scheme of which it knows no file system.
-_NO_PATH = ("java.lang.IllegalArgumentException", "org.apache.hadoop.fs.UnsupportedFileSystemException")
-
-
 def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's Path and the file system it is on. Raises BadInput for what is neither a path nor a URI that Hadoop knows."""
     try:
-        target = jvm(spark).org.apache.hadoop.fs.Path(_without_colons(path))
+        target = jvm(spark).org.apache.hadoop.fs.Path(path)
         return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
+    except IllegalArgumentException as failure:  # an empty text, or a relative path with a colon
+        raise _unknown(path, innermost_text(failure)) from failure
     except Py4JJavaError as failure:
-        if failure.java_exception.getClass().getName() not in _NO_PATH:
+        if "UnsupportedFileSystemException" not in str(failure):
             raise
-        raise BadInput(
-            f"{path!r} cannot be read: {failure.java_exception.getMessage()}; expected a local path or a URI such as "
-            "hdfs:, s3a:, abfss: or gs:"
-        ) from failure
+        raise _unknown(path, innermost_text(failure)) from failure
 
 
-def _without_colons(path: str) -> str:
-    """A path that Hadoop does not take for a URI: of a local file whose relative name has a colon the absolute one."""
-    is_relative = ":" in path and "://" not in path and not path.startswith("/")
-    return f"file:{Path(path).absolute()}" if is_relative and Path(path).exists() else path
+def _unknown(path: str, why: str) -> BadInput:
+    return BadInput(
+        f"{path!r} cannot be read: {why}; expected a local path or a URI such as hdfs:, s3a:, abfss: or gs:"
+    )
 
 
 def existing_path(spark: SparkSession, path: str, expected: str) -> tuple[Any, Any]:

@@ -72,13 +72,6 @@ def test_a_batch_larger_than_a_segment(life: Callable[..., Life], more: list[str
     assert done.exit_status in (0, 2), done
 
 
-def test_a_name_with_a_colon_is_no_uri(life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> None:
-    one = life()
-    one.input({"topic": "T", "body": "b"}).rename(one.directory / "day:1.jsonl")
-    monkeypatch.chdir(one.directory)
-    assert one.job("put_messages", B, "--input", "day:1.jsonl").result["appended"] == 1
-
-
 def test_a_result_that_cannot_be_written(life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> None:
     one = life()
     recorded: list[str] = []
