@@ -278,6 +278,8 @@ def cut_out(store: Store, damaged: DamagedTable, queues_are_whole: bool, now_ms:
     # Before the cut: a kill between the two must not leave entries of rows that are gone.
     commit(store, lambda at: plan_void(at, DERIVED))
     while_open(store, lambda: _take_out(store, damaged.data))
+    # A deliver that was ending may have recorded its clock in between, and copies that it made may be among the lost rows.
+    commit(store, lambda at: plan_void(at, DERIVED))
 
 
 def _take_out(store: Store, files: Sequence[DataFile]) -> None:
