@@ -11,6 +11,7 @@ from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
 from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.plan import Plan
+from pipelines.store.planned import expect_no_rows_lost
 from pipelines.store.progress import progress_rows, progress_write
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
@@ -122,6 +123,8 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     imported: it may know of messages whose records were lost, and their offsets must not be given twice.
     """
     at.version(QUEUE_BOUNDS)
+    # Else the bounds would end queues where the rows that are left do, and nothing would show later that more were there.
+    expect_no_rows_lost(at)
     # A row a queue, as in the head.
     known = {(row.topic, row.queue_id): (row.min_offset, row.next_offset) for row in at.rows(QUEUE_BOUNDS)}
     told = {

@@ -26,7 +26,7 @@ from pipelines.spark_internals.conflicts import is_conflict
 from pipelines.spark_internals.delta_log import CommitInfo, DeltaSnapshot, commit_file
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
-from pipelines.store.planned import expect_as_planned, with_plan
+from pipelines.store.planned import expect_as_planned, expect_no_rows_lost_by, with_plan
 from pipelines.store.role import expect_role
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
@@ -197,6 +197,8 @@ def _expect_last(store: Store, write: Write, newest: DeltaSnapshot) -> None:
             f"Nothing was written, since it would be done twice: run `commitlake validate --store {store.uri} "
             "--repair`, then this again"
         )
+    if write.table is COMMITLOG:
+        expect_no_rows_lost_by(store.path(COMMITLOG), newest)
     found = newest.number(app_id(write.table, write.key))
     if found != write.after:
         raise HeadMoved(

@@ -14,7 +14,7 @@ from pipelines.errors import StoreError
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.plan import Write
-from pipelines.store.planned import expect_whole
+from pipelines.store.planned import expect_no_rows_lost, expect_whole
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot, app_id
 from schemas import COMMITLOG, CUTS, QUEUE_BOUNDS
@@ -58,9 +58,10 @@ EMPTY_HEAD = LogHead(-1, 0, 0, 0)
 def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any.
 
-    Raises StoreError where the last append is not as planned, or the bounds are of appends that the log does not have:
-    no plan may be made from that.
+    Raises StoreError where the last append is not as planned, the log has lost rows to something other than a job, or the
+    bounds are of appends that the log does not have: no plan may be made from that.
     """
+    expect_no_rows_lost(at)
     head = head_as_found(at)
     if head.bounds_append_seq < head.append_seq:  # the writer of the bounds has checked
         expect_whole(at)

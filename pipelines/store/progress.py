@@ -4,7 +4,8 @@ A row of `progress` is about other tables: a derived table has its rows of the l
 table and the log, and counts only while both are still the same: the table (its id) at the same or a later commit, the log
 with the very commit it had then. A table that was made again, and a copy whose tables are of different times, have rows
 that do not count; nor does a row whose table others have changed since, as a RESTORE does: Delta keeps the table's id and
-its commit number then. Then the table is rebuilt from the log, and readers use the log meanwhile.
+its commit number then. Then the table is rebuilt from the log, and readers use the log meanwhile. While the log itself has
+lost rows so, no row counts, and no job goes on: see `expect_no_rows_lost` in planned.py.
 
 Rows of a derived table after the append that its progress proves do not count either. An interrupted run has left them, or
 the log has lost the appends they are of; the next dispatch replaces them.
@@ -22,6 +23,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
 from pipelines.store.plan import Plan, Write
+from pipelines.store.planned import has_lost_rows
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, DERIVED, PROGRESS, Table
@@ -218,6 +220,9 @@ def _proven(at: Snapshot) -> Mapping[str, Row]:
 
 
 def _of_this_log(at: Snapshot) -> Mapping[str, Row]:
+    # A RESTORE of the log keeps the commits that prove progress, and takes out rows that it is about.
+    if has_lost_rows(at):
+        return {}
     log_id, found = at.table_id(COMMITLOG), dict[int, str | None]()
     proven = {}
     for row in progress_rows(at):

@@ -15,7 +15,7 @@ from pyspark.sql.types import StringType, StructType
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.arrow import frame_of
-from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
+from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile, LostRows
 from pipelines.spark_internals.files import read_bytes
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
@@ -79,6 +79,12 @@ class Snapshot:
     def has_other_changes(self, table: Table, since: int) -> bool:
         """Whether commits that are not numbered as the table's own have changed its rows after a version."""
         return self._pin(table).has_other_changes(app_id(table), since)
+
+    def lost_rows(self, table: Table, column: str) -> LostRows | None:
+        """The rows that a commit has taken out that is not numbered as the table's own; None where they are back."""
+        return self.cached(
+            f"lost rows {column}", (table,), lambda: self._pin(table).lost_rows(app_id(table), column)
+        )
 
     def preload(self, *tables: Table) -> None:
         """Pin tables ahead of their commits, and have Delta know their commit numbers, which the commits need.

@@ -275,6 +275,12 @@ def _(ground: Ground) -> None:
     assert not ground.snapshot.has_other_changes("another", ground.snapshot.version)
 
 
+@check("delta_log.DeltaSnapshot.lost_rows", "`appId` in the action `txn`, `stats` in `add` and `remove`")
+def _(ground: Ground) -> None:
+    assert ground.snapshot.lost_rows("app", "id") is None
+    assert ground.snapshot.lost_rows("another", "id") is None
+
+
 @check("delta_log.DeltaTable.log_files", "the names of the files in Delta's log")
 def _(ground: Ground) -> None:
     named = [name for name, _ in ground.table.log_files(ground.snapshot, 0)]

@@ -1,5 +1,6 @@
 """The head of the log: bounds, and the appends since."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HeadMoved
+from pipelines.errors import HeadMoved, StoreError
+from pipelines.quality.caches import plan_bounds
 from pipelines.store.commit import commit
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
-from schemas import COMMITLOG
+from pipelines.store.upkeep import pack
+from schemas import COMMITLOG, Table
 from tests.conftest import JobRun, write_jsonl
 from tests.dispatch.log_rows import append
 from tests.life import B, Life
@@ -85,6 +89,38 @@ def test_bounds_that_are_newer_than_a_snapshots_log_are_anothers_append(life: Ca
     assert read_head(at).bounds_append_seq == 1
     with pytest.raises(HeadMoved):
         commit(store.store, lambda _: Plan((at.append(COMMITLOG, at.read(COMMITLOG)),)), attempts=1)
+
+
+@pytest.mark.slow
+@pytest.mark.quick
+def test_a_log_that_has_lost_rows_to_a_restore_is_refused_until_they_are_back(store: Store) -> None:
+    versions = []
+    for _ in range(3):
+        append(store, {})
+        versions.append(store.snapshot().version(COMMITLOG))
+    late = store.snapshot()
+    beside = late.append(COMMITLOG, late.read(COMMITLOG).limit(1))  # another writer, which is about to commit
+    assert pack(store, COMMITLOG) == 3
+    restore(store, COMMITLOG, versions[2])  # to before the packing: no row is lost
+    assert read_head(store.snapshot()).next_offset == 300
+    restore(store, COMMITLOG, versions[1])
+    with pytest.raises(
+        StoreError, match=r"the log has lost rows: .* a RESTORE, .* VERSION AS OF (\d+)"
+    ) as refused:
+        read_head(store.snapshot())
+    with pytest.raises(StoreError, match="the log has lost rows"):
+        commit(store, lambda _: Plan((beside,)), attempts=1)
+    with pytest.raises(StoreError, match="the log has lost rows"):  # which would record the earlier end
+        plan_bounds(store.snapshot(), store.settings)
+    (before,) = re.findall(r"VERSION AS OF (\d+)", str(refused.value))
+    restore(store, COMMITLOG, int(before))
+    assert read_head(store.snapshot()).next_offset == 300
+    append(store, {})
+    assert read_head(store.snapshot()).next_offset == 400
+
+
+def restore(store: Store, table: Table, version: int) -> None:
+    store.spark.sql(f"RESTORE TABLE {delta_table(store.path(table))} TO VERSION AS OF {version}")
 
 
 def test_open_and_rolled_back_rows_take_no_place_in_their_queue(store: Store) -> None:

@@ -147,6 +147,39 @@ def test_packing_keeps_what_covers_a_table_and_a_restore_shows_in_a_store_of_an_
     assert followed_by(store.snapshot(), CONSUME_QUEUE).is_void
 
 
+@pytest.mark.slow
+def test_what_was_done_of_a_log_that_is_restored_counts_again_once_its_rows_are_back(
+    life: Callable[..., Life],
+) -> None:
+    one = life()
+    one.put(B, {"topic": "A", "queue_id": 0})
+    one.put(B, {"topic": "A", "queue_id": 0, "unique_key": "late", "delay_level": 1})
+    one.job("dispatch", B)
+    before = one.store.snapshot().version(COMMITLOG)
+    assert one.deliver(B + 5_000)["delivered"] == 1
+    one.put(B + 6_000, {"topic": "A", "queue_id": 0})
+    one.job("dispatch", B + 6_000)
+    seen, last = seen_by(one.store.snapshot(), "deliver"), one.store.snapshot().version(COMMITLOG)
+
+    restore(one.store, COMMITLOG, before)  # the log's number stays, and so do the commits that prove progress
+    at = one.store.snapshot()
+    assert seen_by(at, "deliver") == NOTHING_SEEN
+    assert [followed_by(at, table).is_void for table in DERIVED] == [True] * 4
+    new = ("--input", one.input({"topic": "A", "queue_id": 0, "body": "new"}))
+    for job, *arguments in (("deliver",), ("put_messages", *new), ("dispatch",)):
+        refused = one.job(job, B + 7_000, *arguments, exit_status=1)
+        assert f"TO VERSION AS OF {last}" in refused.stderr
+
+    restore(one.store, COMMITLOG, last)
+    assert seen_by(one.store.snapshot(), "deliver") == seen
+    assert one.deliver(B + 8_000)["delivered"] == 0
+    one.job("put_messages", B + 8_000, *new)
+    one.job("dispatch", B + 8_000)
+    one.expect_promises()
+    entries = one.store.consume_queue.where("topic = 'A'").orderBy("queue_offset").collect()
+    assert [row.queue_offset for row in entries] == [0, 1, 2, 3]
+
+
 def append_and_snapshot(store: Store) -> Snapshot:
     append(store, MESSAGE)
     return store.snapshot()
