@@ -8,7 +8,14 @@ from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.arrow import frame_of
-from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write, head_as_found
+from pipelines.store.head import (
+    LogHead,
+    Queue,
+    bounds_of,
+    bounds_write,
+    expect_nothing_expired_since_bounds,
+    head_as_found,
+)
 from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.plan import Plan
 from pipelines.store.planned import expect_no_rows_lost
@@ -125,6 +132,7 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     at.version(QUEUE_BOUNDS)
     # Else the bounds would end queues where the rows that are left do, and nothing would show later that more were there.
     expect_no_rows_lost(at)
+    expect_nothing_expired_since_bounds(at)
     # A row a queue, as in the head.
     known = {(row.topic, row.queue_id): (row.min_offset, row.next_offset) for row in at.rows(QUEUE_BOUNDS)}
     told = {

@@ -13,10 +13,13 @@ from pyspark.sql import functions as F
 from pipelines.errors import StoreError
 from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.rocketmq.times import LAST_MS
+from pipelines.store.floors import read_floors
+from pipelines.store.holes import holes_of_log
 from pipelines.store.plan import Write
 from pipelines.store.planned import expect_no_rows_lost, expect_whole
 from pipelines.store.small_tables import whole_table_write
 from pipelines.store.snapshot import Snapshot, app_id
+from pipelines.store.sql_text import delta_table
 from schemas import COMMITLOG, CUTS, QUEUE_BOUNDS
 from schemas.queue_bounds import LOG_BOUNDS_QUEUE, LOG_CLOCK_QUEUE, LOG_TOPIC
 
@@ -59,12 +62,13 @@ def read_head(at: Snapshot) -> LogHead:
     """The head as of the snapshot: the bounds, and the appends since where there are any.
 
     Raises StoreError where the last append is not as planned, the log has lost rows to something other than a job, or the
-    bounds are of appends that the log does not have: no plan may be made from that.
+    bounds are of appends that the log does not have or of before an expiry: no plan may be made from that.
     """
     expect_no_rows_lost(at)
     head = head_as_found(at)
     if head.bounds_append_seq < head.append_seq:  # the writer of the bounds has checked
         expect_whole(at)
+        expect_nothing_expired_since_bounds(at)
     if head.bounds_append_seq > head.append_seq:
         _expect_in_log(at, head.bounds_append_seq)
     return head
@@ -98,22 +102,65 @@ def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
         )
 
 
+def expect_nothing_expired_since_bounds(at: Snapshot) -> None:
+    """Raises StoreError where messages have expired that came after the bounds: nothing says how far their queues went.
+
+    An expiry writes bounds that have all that expires. So the bounds are of an earlier time: restored, or from a backup.
+    """
+    first, (begins, ends) = _found(at)[1], _log_bounds(at)
+    # A log that goes on where the bounds end has lost nothing in between.
+    if first is None or first <= ends or holes_of_log(at):
+        return
+    if begins < ends:
+        # Segments expire in order: the rows before the end of the bounds go first.
+        segments = [int(file.partition["segment"] or 0) for file in at.all_files(COMMITLOG)]
+        has_expired = min(segments, default=0) >= ends
+    else:
+        # A broker's log may have had no record in its first segments.
+        segment_bytes = at.store.settings.segment_bytes
+        has_expired = first >= ends - ends % segment_bytes + segment_bytes and not read_floors(at)
+    if has_expired:
+        raise StoreError(
+            f"queue_bounds says that the log ends at byte {ends}, and what came after that has expired up to byte {first}: "
+            "the table was put back as it was earlier, and offsets would be given twice. Nothing was written; put back the "
+            "newest version that it had, in a Spark session with Delta: `DESCRIBE HISTORY` lists them, and `RESTORE TABLE "
+            f"{delta_table(at.store.path(QUEUE_BOUNDS))} TO VERSION AS OF N` puts one back. Where all are older, put the "
+            "whole store back from a backup that was made after the messages had expired"
+        )
+
+
+def _log_bounds(at: Snapshot) -> tuple[int, int]:
+    """Where the log begins and ends, bytes, as of the bounds; (0, 0) without any."""
+    log = (LOG_TOPIC, LOG_BOUNDS_QUEUE)
+    found = (
+        (row.min_offset, row.next_offset) for row in at.rows(QUEUE_BOUNDS) if (row.topic, row.queue_id) == log
+    )
+    return next(found, (0, 0))
+
+
 def head_as_found(at: Snapshot) -> LogHead:
     """The head as `read_head` returns it, without its checks: for reports only."""
+    return _found(at)[0]
+
+
+def _found(at: Snapshot) -> tuple[LogHead, int | None]:
+    """The head, and where the first row after the bounds lies, bytes; None without such a row."""
     # Bounds are pinned before the log: they may be older than the log, never newer.
     return at.cached("head", (QUEUE_BOUNDS, COMMITLOG), lambda: _read_head(at))
 
 
-def _read_head(at: Snapshot) -> LogHead:
+def _read_head(at: Snapshot) -> tuple[LogHead, int | None]:
     # There is a row for each queue, and two for the log, of a few bytes each.
     found = at.rows(QUEUE_BOUNDS)
     bounds_append_seq = max((row.append_seq for row in found), default=-1)
     bounds = [(row.topic, row.queue_id, row.min_offset, row.next_offset) for row in found]
-    append_seq = at.number(COMMITLOG)
+    append_seq, first = at.number(COMMITLOG), None
     if bounds_append_seq < append_seq:
-        since = at.read_after(COMMITLOG, bounds_append_seq)
-        bounds += [tuple(row) for row in bounds_of(since).collect()]
-    return _head(append_seq, bounds_append_seq, bounds)
+        since = [tuple(row) for row in bounds_of(at.read_after(COMMITLOG, bounds_append_seq)).collect()]
+        log = (LOG_TOPIC, LOG_BOUNDS_QUEUE)
+        first = next((least for topic, queue_id, least, _ in since if (topic, queue_id) == log), None)
+        bounds += since
+    return _head(append_seq, bounds_append_seq, bounds), first
 
 
 def bounds_of(rows: DataFrame) -> DataFrame:

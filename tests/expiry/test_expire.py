@@ -12,19 +12,22 @@ from pyspark.sql import functions as F
 
 from jobs.maintain import hours_kept
 from pipelines.dispatch.follow import plan_dispatch
+from pipelines.errors import StoreError
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
 from pipelines.expiry.owed import next_owed, rolled_copies
 from pipelines.log.park import parked_rows
+from pipelines.quality.caches import plan_bounds
 from pipelines.replicate.acks import plan_ack, plan_first_ack
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, take_out
-from pipelines.store.head import read_head
+from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
-from schemas import CLAIMS, DERIVED, PARKED
+from schemas import CLAIMS, DERIVED, PARKED, QUEUE_BOUNDS
 from tests.broker_files.conftest import GOLDEN_CONF
 from tests.conftest import JobRun, write_jsonl
 from tests.life import SCHEDULE, WHEEL, B, Life, raw
@@ -97,6 +100,39 @@ def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
     assert one.rows()[-1].queue_offset == before.next_of("T", 1)
     one.job("dispatch", FOUR + 3)
     expect_whole(one, FOUR + 4)
+
+
+@pytest.mark.slow
+def test_bounds_that_were_restored_to_before_an_expiry_are_refused(life: Callable[..., Life]) -> None:
+    """What has expired since is in neither: its offsets would be given again, and groups would pass over new messages."""
+    one = life(**SETTINGS)
+    one.put(B, *[{"topic": "A", "queue_id": 0} for _ in range(5)])
+    empty = one.store.snapshot().version(QUEUE_BOUNDS)
+    commit(one.store, lambda at: Plan((bounds_write(at, read_head(at)),)))
+    early = one.store.snapshot().version(QUEUE_BOUNDS)
+    one.put(B, *messages(28))
+    one.put(FOUR - HOUR, {"topic": "T", "queue_id": 0, "body": "young"})
+    one.job("dispatch", FOUR - HOUR)
+    assert maintain(one)["segments_expired"] > 1
+    late = one.store.snapshot().version(QUEUE_BOUNDS)
+    new = ("--input", one.input({"topic": "A", "queue_id": 0, "body": "new"}))
+    for version in (empty, early):
+        restore_bounds(one, version)
+        refused = one.job("put_messages", FOUR, *new, exit_status=1)
+        assert "queue_bounds says that the log ends at byte" in refused.stderr
+        with pytest.raises(StoreError, match="has expired"):
+            plan_bounds(one.store.snapshot(), one.store.settings)
+    restore_bounds(one, late)
+    one.job("put_messages", FOUR, *new)
+    assert (one.rows()[-1].topic, one.rows()[-1].queue_offset) == ("A", 5)
+    one.job("dispatch", FOUR)
+    expect_whole(one, FOUR)
+
+
+def restore_bounds(one: Life, version: int) -> None:
+    one.store.spark.sql(
+        f"RESTORE TABLE {delta_table(one.store.path(QUEUE_BOUNDS))} TO VERSION AS OF {version}"
+    )
 
 
 @pytest.mark.slow
