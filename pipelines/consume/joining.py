@@ -103,7 +103,7 @@ def _group_of(at: Snapshot, options: Options) -> SubscriptionGroupConfig:
     limit = options.max_reconsume_times
     if limit is None:
         # In order, RocketMQ gives no message up by itself (docs/rocketmq/delay-retry-transaction.md 4.7).
-        limit = INT_MAX if options.orderly else group.retry_max_times
+        limit = INT_MAX if options.of_group(group).orderly else group.retry_max_times
     return dataclasses.replace(group, retry_max_times=limit)
 
 

@@ -35,7 +35,7 @@ def first_bad_rows(counted: CountedInput, count: int) -> list[BadRow]:
     if source.is_staged:
         return [BadRow(f"row {row + 1} in order of arrival", reason) for _, row, reason in found]
     word, numbers = "row", {row: row - firsts[file] for file, row, _ in found}
-    if source.format == "jsonl":
+    if source.format == "jsonl" and found:
         word, numbers = "line", numbers | _lines(counted, {row: file for file, row, _ in found})
     return [
         BadRow(f"{source.files[file].name} {word} {numbers[row] + 1}", reason) for file, row, reason in found

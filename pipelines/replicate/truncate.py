@@ -21,6 +21,7 @@ from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.epochs import epochs_before, read_epochs
+from pipelines.store.groups import read_groups
 from pipelines.store.head import LogHead, bounds_write, head_as_found
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
@@ -96,7 +97,7 @@ def _make_cut(store: Store, offset: int) -> None:
     commit(store, lambda at: _plan_bounds(at, offset))
     # A dispatch before that may have followed the rows. One that is still under way finds that its progress comes too late.
     commit(store, partial(plan_void, tables=DERIVED))
-    for group in _groups_that_read(store.snapshot(), offset):
+    for group in _groups(store.snapshot()):
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: Plan(acks_up_to(at, offset) if unfinished(at) == offset else ()))
     commit(store, lambda at: _plan_epochs(at, offset))
@@ -184,12 +185,13 @@ def _surely(write: Write) -> Write:
     return replace(write, may_lose=False)
 
 
-def _groups_that_read(at: Snapshot, offset: int) -> Sequence[str]:
-    """The groups that have read a topic of which messages are cut off."""
-    topics = {row.topic for row in _rows_from(at, offset).select("topic").distinct().collect()}
-    # A row a group, queue and client, and at most one a group and queue.
-    rows = [*at.read(CONSUMER_OFFSETS).collect(), *at.read(IN_FLIGHT).collect()]
-    return sorted({row.group for row in rows if row.topic in topics})
+def _groups(at: Snapshot) -> Sequence[str]:
+    """All groups: one that has recorded no offset may be about to."""
+    rows = [
+        *at.read(CONSUMER_OFFSETS).collect(),
+        *at.read(IN_FLIGHT).collect(),
+    ]  # a row a group, queue and client
+    return sorted({*read_groups(at), *(row.group for row in rows)})
 
 
 def _plan_offsets(at: Snapshot, group: str) -> Plan:
@@ -211,7 +213,7 @@ def _plan_offsets(at: Snapshot, group: str) -> Plan:
     ]
     return Plan(
         tuple(
-            keyed_write(at, table, rows, group, None, is_first=False)
+            keyed_write(at, table, rows, group, None, is_first=not at.rows(table, group=group))
             for table, rows in ((IN_FLIGHT, waiting), (CONSUMER_OFFSETS, offsets))
         )
     )

@@ -145,6 +145,7 @@ class TableFiles:
                     "extendedFileMetadata": True,
                     "partitionValues": each.get("partitionValues", {}),
                     "size": each["size"],
+                    "stats": each.get("stats"),  # by which it is known whether rows are lost
                 }
             }
             for path, each in had.items()

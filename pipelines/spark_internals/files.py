@@ -26,9 +26,10 @@ def hadoop_path(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Hadoop's Path and the file system it is on. Raises BadInput for what is neither a path nor a URI that Hadoop knows."""
     try:
         target = jvm(spark).org.apache.hadoop.fs.Path(path)
-        return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
     except IllegalArgumentException as failure:  # an empty text, or a relative path with a colon
         raise _unknown(path, innermost_text(failure)) from failure
+    try:
+        return target, target.getFileSystem(java_session(spark).sessionState().newHadoopConf())
     except Py4JJavaError as failure:
         if "UnsupportedFileSystemException" not in str(failure):
             raise

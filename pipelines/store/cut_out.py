@@ -24,7 +24,7 @@ from pipelines.store.damaged import DamagedTable
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write
 from pipelines.store.holes import in_ranges, joined
 from pipelines.store.plan import Plan
-from pipelines.store.planned import plan_of
+from pipelines.store.planned import expect_no_rows_lost, plan_of
 from pipelines.store.progress import followed_by, followed_rows, plan_void
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
@@ -265,6 +265,8 @@ def cut_out(store: Store, damaged: DamagedTable, queues_are_whole: bool, now_ms:
     """Take the damaged files of the log out of it. What is derived from the log is to be rebuilt afterwards."""
 
     def plan_ends(at: Snapshot) -> Plan:
+        # The numbered commit of the cut would hide rows that a RESTORE has taken out.
+        expect_no_rows_lost(at)
         ends = bounds_write(at, LostFiles(at, damaged.data, queues_are_whole).head)
         return Plan((replace(ends, may_lose=False),))
 

@@ -64,8 +64,8 @@ def read_head(at: Snapshot) -> LogHead:
     Raises StoreError where the last append is not as planned, the log has lost rows to something other than a job, or the
     bounds are of appends that the log does not have or of before an expiry: no plan may be made from that.
     """
+    head = head_as_found(at)  # first, as it pins the bounds before the log
     expect_no_rows_lost(at)
-    head = head_as_found(at)
     if head.bounds_append_seq < head.append_seq:  # the writer of the bounds has checked
         expect_whole(at)
         expect_nothing_expired_since_bounds(at)

@@ -249,15 +249,17 @@ def test_an_orderly_message_is_given_up_after_its_tries(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_configured", [False, True], ids=["--orderly", "as the group is configured"])
 def test_an_orderly_message_is_never_given_up_unless_that_is_given(
-    life: Callable[..., Life], listeners: Listeners
+    life: Callable[..., Life], listeners: Listeners, is_configured: bool
 ) -> None:
     store = life()
     store.put(B, {"topic": "T", "queue_id": 0, "body": "x"})
     store.job("dispatch", B)
-    store.job("topics", B, "create-group", "g", "--retry-max-times", 0)
-    consume(store, B, listeners.name("never"), "--orderly", failed=1)
-    consume(store, B + 1_000, listeners.name("never"), "--orderly", failed=1)
+    in_group, in_command = (("--orderly",), ()) if is_configured else ((), ("--orderly",))
+    store.job("topics", B, "create-group", "g", "--retry-max-times", 0, *in_group)
+    consume(store, B, listeners.name("never"), *in_command, failed=1)
+    consume(store, B + 1_000, listeners.name("never"), *in_command, failed=1)
     assert [times for *_, times in listeners.handed()] == [0, 1]
 
 

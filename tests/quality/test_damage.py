@@ -15,6 +15,7 @@ from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.damaged import damaged_tables
 from pipelines.store.head import LogHead, read_head
 from pipelines.store.store import Store
+from pipelines.store.upkeep import pack
 from schemas import COMMITLOG
 from tests.conftest import JobRun, run_job, write_jsonl
 from tests.life import B
@@ -164,6 +165,22 @@ def test_a_checkpoint_that_is_lost_is_done_without(
     assert "0004.checkpoint.parquet is" in told
     assert validate(store, "--suite", "caches", "--repair") == {}
     assert Store(spark, str(store)).commitlog.count() == 32
+
+
+@pytest.mark.slow
+def test_a_lost_commit_that_packed_the_log_has_lost_no_rows(
+    spark: SparkSession, damaged: Callable[..., Path], tmp_path: Path
+) -> None:
+    def pack_and_lose(store: Path) -> None:
+        assert pack(Store(spark, str(store)), COMMITLOG)
+        forget_logs(spark)
+        lose_commit("commitlog", -1)(store)
+
+    store = damaged(pack_and_lose)
+    assert "0005.json is missing" in complaints(store)[0]
+    assert validate(store, "--suite", "caches", "--repair") == {}
+    more = write_jsonl(tmp_path / "more.jsonl", [{"topic": "orders", "queue_id": 0, "body": "more"}])
+    assert job(store, "put_messages", "--input", more).result["appended"] == 1
 
 
 DERIVED_DAMAGE = {

@@ -85,16 +85,20 @@ def test_nor_in_the_file_of_a_broadcasting_client(
     assert [row[3] for row in listeners.handed()] == ["both-0", "both-1", "new-0", "new-1", "new-2"]
 
 
-@pytest.mark.parametrize("options", [(), ("--orderly",)])
+@pytest.mark.parametrize(
+    ("options", "has_read"), [((), True), (("--orderly",), True), ((), False)], ids=["", "orderly", "first"]
+)
 def test_nor_by_a_commit_that_was_planned_before_the_cut_and_is_written_after_it(
-    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+    split: Split, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], has_read: bool
 ) -> None:
     old, new = split
     old.job("dispatch", B)
     listeners = Listeners(tmp_path, monkeypatch)
     consume = ("--group", "g", "--topic", "T", *options, "--listener")
     # The group has read all that stays, so its recorded offsets are right after the cut too.
-    old.job("consume", B, *consume, listeners.name("accept"), "--max-messages", 2)
+    if has_read:
+        old.job("consume", B, *consume, listeners.name("accept"), "--max-messages", 2)
+        assert len(listeners.handed()) == 2
     held = IN_FLIGHT if options else CONSUMER_OFFSETS
     write = commit._write
 
@@ -113,7 +117,8 @@ def test_nor_by_a_commit_that_was_planned_before_the_cut_and_is_written_after_it
     assert old.store.in_flight.isEmpty()
     old.job("dispatch", B)
     old.job("consume", B + 60_000, *consume, listeners.name("accept"))
-    assert [row[3] for row in listeners.handed()] == ["new-0", "new-1", "new-2"]
+    both = [] if has_read else ["both-0", "both-1"]
+    assert [row[3] for row in listeners.handed()] == [*both, "new-0", "new-1", "new-2"]
 
 
 def test_a_damaged_append_that_is_set_aside_after_what_is_read_changes_nothing(

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from pipelines.quality.caches import plan_bounds
 from pipelines.store.commit import commit
 from pipelines.store.head import APPENDS_BETWEEN_BOUNDS, LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from pipelines.store.upkeep import pack
@@ -117,6 +119,25 @@ def test_a_log_that_has_lost_rows_to_a_restore_is_refused_until_they_are_back(st
     assert read_head(store.snapshot()).next_offset == 300
     append(store, {})
     assert read_head(store.snapshot()).next_offset == 400
+
+
+def test_bounds_are_of_the_log_or_older_whatever_is_appended_while_they_are_read(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(store, {})
+    at, look = store.snapshot(), Snapshot.lost_rows
+
+    def beside_an_append(*arguments: Any) -> Any:
+        monkeypatch.setattr(Snapshot, "lost_rows", look)
+        found = look(*arguments)
+        append(store, {})
+        commit(store, lambda now: Plan((bounds_write(now, read_head(now)),)))
+        return found
+
+    monkeypatch.setattr(Snapshot, "lost_rows", beside_an_append)
+    head = read_head(at)
+    assert Snapshot.lost_rows is look
+    assert (head.append_seq, head.next_offset) == (0, 100)
 
 
 def restore(store: Store, table: Table, version: int) -> None:
