@@ -40,7 +40,8 @@ StatesOf = Callable[[DataFrame], DataFrame]
 @job
 def check_transactions(run: Run, checker: Checker = None, outcomes: Outcomes = None) -> dict[str, Any]:
     """Check unsettled half messages with their producers, and give up on old ones."""
-    return check_halves(run, who_is_asked(run, checker, outcomes))
+    asked = who_is_asked(run, checker, outcomes)
+    return check_halves(run, asked, run.store.snapshot().number(COMMITLOG))
 
 
 def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesOf:
@@ -58,18 +59,16 @@ def who_is_asked(run: Run, checker: str | None, outcomes: str | None) -> StatesO
     return partial(answers, check=check, max_unpacked_bytes=run.store.settings["maxUnpackedBytes"])
 
 
-def check_halves(run: Run, states_of: StatesOf, checked_to: int | None = None) -> dict[str, Any]:
+def check_halves(run: Run, states_of: StatesOf, checked_to: int) -> dict[str, Any]:
     """Check the transactions of the run's store; the counts of check_transactions.
 
-    checked_to  the last append whose halves may be checked; None: the last one of the log
+    checked_to  the last append whose halves may be checked
     """
     expect_master(run.store.snapshot())
     last_append = run.store.snapshot().number(COMMITLOG)
     result = commit_in_parts(
         run.commit,
-        lambda at, _: plan_check(
-            at, run.now_ms, run.run_id, last_append if checked_to is None else checked_to
-        ),
+        lambda at, _: plan_check(at, run.now_ms, run.run_id, checked_to),
         ("checked", "discarded"),
     )
     checked = result["checked"]

@@ -92,7 +92,7 @@ def list_until(seconds: Column, levels_ms: Sequence[int]) -> Column:
 
 def levels_of(text: Column) -> Column:
     """The levels of a list as array<int>: a comma at the end adds no level; null for anything but whole numbers over 0."""
-    # White space within a number stays: "1 2" is no level 12.
+    # White space within a number stays: "1 2" must not become level 12.
     joined = F.regexp_replace(text, r"\A\s+|\s+\z|\s*(,)\s*", "$1")
     trimmed = F.regexp_replace(joined, r",\z", "")
     levels = F.transform(F.split(trimmed, ","), lambda level: level.try_cast("int"))

@@ -187,10 +187,7 @@ def _surely(write: Write) -> Write:
 
 def _groups(at: Snapshot) -> Sequence[str]:
     """All groups: one that has recorded no offset may be about to."""
-    rows = [
-        *at.read(CONSUMER_OFFSETS).collect(),
-        *at.read(IN_FLIGHT).collect(),
-    ]  # a row a group, queue and client
+    rows = [*at.rows(CONSUMER_OFFSETS), *at.rows(IN_FLIGHT)]  # a row a group, queue and client
     return sorted({*read_groups(at), *(row.group for row in rows)})
 
 

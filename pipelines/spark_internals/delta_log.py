@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
+from pipelines.spark_internals.lost_rows import LostRows, loses_rows
 from pipelines.spark_internals.snapshot_state import forget_state, put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
@@ -77,18 +79,6 @@ class AddedRows:
     rows: int
     least: int | None
     greatest: int | None
-
-
-@dataclass(frozen=True)
-class LostRows:
-    """Rows that a commit without a number has taken out of a table.
-
-    version    the commit's; the version before has the rows
-    operation  what it was, by its own information, such as RESTORE
-    """
-
-    version: int
-    operation: str
 
 
 @dataclass(frozen=True)
@@ -404,14 +394,10 @@ class DeltaSnapshot:
 
         Commits whose files Delta has cleaned up are not known, and do not count.
         """
-        for version in range(self.version, since, -1):
-            actions = self._last_commit if version == self.version else self._table._actions(version)
-            if actions is None:
-                return False
-            is_numbered = any(action["txn"]["appId"] == app_id for action in actions if "txn" in action)
-            if not is_numbered and _changes_rows(actions):
-                return True
-        return False
+        return any(
+            _changes_rows(actions) and not _has_number(actions, app_id)
+            for _, actions in self._commits_after(since)
+        )
 
     def lost_rows(self, app_id: str, column: str) -> LostRows | None:
         """What commits without a number of `app_id`, after the last one with a number, have taken out: a RESTORE, a DELETE.
@@ -420,19 +406,21 @@ class DeltaSnapshot:
 
         column  a column with statistics, whose greatest value shows in each partition whether the last rows are there
         """
-        since: list[tuple[int, list[dict[str, Any]]]] = []
-        for version in range(self.version, -1, -1):
-            actions = self._last_commit if version == self.version else self._table._actions(version)
-            if actions is None or any(
-                action["txn"]["appId"] == app_id for action in actions if "txn" in action
-            ):
-                break
-            since.insert(0, (version, actions))
+        newest_first = takewhile(lambda each: not _has_number(each[1], app_id), self._commits_after(-1))
+        since = [*newest_first][::-1]
         changes = [(version, actions) for version, actions in since if _changes_rows(actions)]
-        if not changes or not _loses_rows([action for _, actions in since for action in actions], column):
+        if not changes or not loses_rows([action for _, actions in since for action in actions], column):
             return None
         version, actions = changes[0]
         return LostRows(version, _info(actions).get("operation") or "commit")
+
+    def _commits_after(self, since: int) -> Iterator[tuple[int, Sequence[Mapping[str, Any]]]]:
+        """Versions after `since` and their actions, the newest first, back to one whose file Delta has cleaned up."""
+        for version in range(self.version, since, -1):
+            actions = self._last_commit if version == self.version else self._table._actions(version)
+            if actions is None:
+                return
+            yield version, actions
 
     def table_property(self, name: str) -> str | None:
         """A table property; None where it is not set."""
@@ -537,49 +525,15 @@ def _commit_id(actions: Sequence[Mapping[str, Any]] | None) -> str | None:
     return None if actions is None else str(_info(actions).get("txnId") or "")
 
 
+def _has_number(actions: Sequence[Mapping[str, Any]], app_id: str) -> bool:
+    """Whether a commit has a number of `app_id`."""
+    return any(action["txn"]["appId"] == app_id for action in actions if "txn" in action)
+
+
 def _changes_rows(actions: Sequence[Mapping[str, Any]]) -> bool:
     """Whether a commit does: one of OPTIMIZE, VACUUM or a table property does not."""
     files = (action.get("add") or action.get("remove") or {} for action in actions)
     return any(file.get("dataChange", False) for file in files)
-
-
-def _loses_rows(actions: Sequence[Mapping[str, Any]], column: str) -> bool:
-    """Whether fewer rows are added than removed in one partition, or the last ones are not; true where it is not known.
-
-    A file that is both removed and added is as it was.
-    """
-    added, removed = dict[str, Mapping[str, Any]](), dict[str, Mapping[str, Any]]()
-    for action in actions:
-        for kind, these, others in (("add", added, removed), ("remove", removed, added)):
-            file = action.get(kind)
-            if file:
-                name = json.dumps([file["path"], file.get("deletionVector")])
-                if others.pop(name, None) is None:
-                    these[name] = file
-    left: dict[str, tuple[int, int]] = {}
-    for file in added.values():
-        _add_up(left, file, column)
-    lost: dict[str, tuple[int, int]] = {}
-    for file in removed.values():
-        if not _add_up(lost, file, column):
-            return True
-    none = (0, -1)
-    return any(
-        rows > left.get(partition, none)[0] or greatest > left.get(partition, none)[1]
-        for partition, (rows, greatest) in lost.items()
-    )
-
-
-def _add_up(found: dict[str, tuple[int, int]], file: Mapping[str, Any], column: str) -> bool:
-    """Add a file's rows, and the greatest value of a column, to its partition's. False where it has no statistics."""
-    stats = json.loads(file.get("stats") or "{}")
-    if "numRecords" not in stats:
-        return False
-    count = stats["numRecords"] - (file.get("deletionVector") or {}).get("cardinality", 0)
-    partition = json.dumps(file.get("partitionValues"), sort_keys=True)
-    rows, greatest = found.get(partition, (0, -1))
-    found[partition] = rows + count, max(greatest, stats.get("maxValues", {}).get(column, -1))
-    return True
 
 
 def commit_file(version: int) -> str:

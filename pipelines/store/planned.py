@@ -14,7 +14,8 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from pipelines.errors import StoreError
-from pipelines.spark_internals.delta_log import AddedRows, CommitInfo, DeltaSnapshot, LostRows
+from pipelines.spark_internals.delta_log import AddedRows, CommitInfo, DeltaSnapshot
+from pipelines.spark_internals.lost_rows import LostRows
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.sql_text import delta_table
@@ -92,33 +93,41 @@ def expect_as_planned(store: Store, write: Write, ours: CommitInfo) -> None:
 
 def has_lost_rows(at: Snapshot) -> bool:
     """Whether something other than a job, such as a RESTORE, has taken rows out of the log after a job's last commit."""
-    return at.lost_rows(COMMITLOG, "physical_offset") is not None
+    return lost_in_words(at) is not None
 
 
-def expect_no_rows_lost(at: Snapshot) -> None:
-    """Raises StoreError where the log has lost rows to something other than a job.
+def lost_in_words(at: Snapshot) -> str | None:
+    """What has taken rows out of the log, and how they come back; None where none are lost.
 
     The log's number stays then, and its last append was as planned. But the log ends earlier, and the offsets of the lost
     rows, which groups may have read, would be given again.
     """
-    lost = at.lost_rows(COMMITLOG, "physical_offset")
-    if lost is not None:
-        raise _lost(at.store.path(COMMITLOG), lost)
+    return _loss(at.store.path(COMMITLOG), at.lost_rows(COMMITLOG, "physical_offset"))
+
+
+def expect_no_rows_lost(at: Snapshot) -> None:
+    """Raises StoreError where the log has lost rows to something other than a job."""
+    _refuse(lost_in_words(at))
 
 
 def expect_no_rows_lost_by(path: str, newest: DeltaSnapshot) -> None:
     """As `expect_no_rows_lost`, of the log's newest version, right before a commit that was planned from another one."""
-    lost = newest.lost_rows(app_id(COMMITLOG), "physical_offset")
+    _refuse(_loss(path, newest.lost_rows(app_id(COMMITLOG), "physical_offset")))
+
+
+def _refuse(lost: str | None) -> None:
     if lost is not None:
-        raise _lost(path, lost)
+        raise StoreError(f"{lost}. Nothing was written")
 
 
-def _lost(path: str, lost: LostRows) -> StoreError:
-    return StoreError(
+def _loss(path: str, lost: LostRows | None) -> str | None:
+    if lost is None:
+        return None
+    return (
         f"the log has lost rows: version {lost.version} of commitlog, a {lost.operation}, has taken them out, and their "
-        "offsets would be given again. Nothing was written; put the rows back, in a Spark session with Delta: `RESTORE "
-        f"TABLE {delta_table(path)} TO VERSION AS OF {lost.version - 1}`. Where their files no longer exist, put the whole "
-        "store back from a backup"
+        "offsets would be given again; put them back, in a Spark session with Delta: `RESTORE TABLE "
+        f"{delta_table(path)} TO VERSION AS OF {lost.version - 1}`. Where their files no longer exist, put the whole store "
+        "back from a backup"
     )
 
 

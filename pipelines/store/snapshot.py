@@ -15,8 +15,9 @@ from pyspark.sql.types import StringType, StructType
 from pipelines.errors import TableMissing
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.arrow import frame_of
-from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile, LostRows
+from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable, ListedFile
 from pipelines.spark_internals.files import read_bytes
+from pipelines.spark_internals.lost_rows import LostRows
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
 from pipelines.uris import literal_path

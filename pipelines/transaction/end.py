@@ -46,7 +46,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
 
     requests  `request`, `state`, `producer_group` (null: not checked), `asked_queue_offset` (null: not checked),
               `from_check` (boolean), and the slim columns of the row it names, as with_rows returns them
-    adds      the row's `source_offset` (null: there is no such row); `newest` (long): the half's newest copy; `outcome`:
+    adds      the row's `source_offset` (null where the log lacks it); `newest` (long): the half's newest copy; `outcome`:
               `do` (to be carried out), `same` (it has ended like that), `refused`; `reason` where refused
     """
     properties = F.col("properties")

@@ -36,6 +36,7 @@ from pipelines.spark_internals import (
     delta_log,
     files,
     jvm,
+    lost_rows,
     parser,
     process,
     sessions,
@@ -279,6 +280,18 @@ def _(ground: Ground) -> None:
 def _(ground: Ground) -> None:
     assert ground.snapshot.lost_rows("app", "id") is None
     assert ground.snapshot.lost_rows("another", "id") is None
+
+
+@check("lost_rows.loses_rows", "`path`, `partitionValues` and `stats` in `add` and `remove`")
+def _(ground: Ground) -> None:
+    (added,) = [action["add"] for action in ground.table._actions(ground.snapshot.version) if "add" in action]
+    removed = {"remove": added}
+    assert lost_rows.loses_rows([removed], "id")
+    assert not lost_rows.loses_rows([removed, {"add": added}], "id")
+    assert not lost_rows.loses_rows([removed, {"add": {**added, "path": "packed"}}], "id")
+    assert lost_rows.loses_rows(
+        [{"remove": {**added, "stats": None}}, {"add": {**added, "path": "packed"}}], "id"
+    )
 
 
 @check("delta_log.DeltaTable.log_files", "the names of the files in Delta's log")
