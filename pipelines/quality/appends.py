@@ -6,7 +6,7 @@ from pipelines.quality.promise import Check, Promise, check
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.cut import APPEND_ONLY as PROPERTY
 from pipelines.store.cut import is_append_only
-from pipelines.store.planned import damage_of
+from pipelines.store.planned import damage_of, lost_in_words
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG
 
@@ -18,7 +18,7 @@ def last_append(at: Snapshot) -> Check:
     """The log's last append, and what Delta lets be done to the log."""
     damage = damage_of(at)
     complaints = (
-        None if damage is None else str(damage),
+        lost_in_words(at) if damage is None else str(damage),
         None if is_append_only(at) else f"commitlog has {PROPERTY} off",
     )
     rows = frame_of(

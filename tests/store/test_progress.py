@@ -169,6 +169,9 @@ def test_what_was_done_of_a_log_that_is_restored_counts_again_once_its_rows_are_
     for job, *arguments in (("deliver",), ("put_messages", *new), ("dispatch",)):
         refused = one.job(job, B + 7_000, *arguments, exit_status=1)
         assert f"TO VERSION AS OF {last}" in refused.stderr
+    for more in ((), ("--repair",)):
+        found = one.job("validate", B + 7_000, "--suite", "log", "--full", *more, exit_status=3)
+        assert "the last append holds what was planned" in found.stderr
 
     restore(one.store, COMMITLOG, last)
     assert seen_by(one.store.snapshot(), "deliver") == seen
@@ -176,6 +179,7 @@ def test_what_was_done_of_a_log_that_is_restored_counts_again_once_its_rows_are_
     one.job("put_messages", B + 8_000, *new)
     one.job("dispatch", B + 8_000)
     one.expect_promises()
+    one.job("validate", B + 8_000, "--full")
     entries = one.store.consume_queue.where("topic = 'A'").orderBy("queue_offset").collect()
     assert [row.queue_offset for row in entries] == [0, 1, 2, 3]
 
