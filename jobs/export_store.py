@@ -10,6 +10,7 @@ from jobs.launch.run import Run
 from pipelines.errors import BadInput
 from pipelines.export.export import Export
 from pipelines.export.rows import Part, write_rows
+from pipelines.rocketmq.names import LIGHT_PREFIX
 
 
 class Format(StrEnum):
@@ -53,8 +54,9 @@ def export_store(
         exported = export.write(advance)
     for name in export.topics_without_files:
         run.warn(
-            f"topic {name!r} has no queue files: no directory can have its name, or its queue.type is BatchCQ. Its messages "
-            "are in the log, and a broker makes the queues from it when it starts on a directory with a file `abort`"
+            f"topic {name!r} has no queue files: its queue.type is BatchCQ, it is a light queue ({LIGHT_PREFIX}), or no "
+            "directory can have its name. Its messages are in the log, and a broker that starts on the directory without "
+            "its file `checkpoint`, and with an empty file `abort`, makes the queues from it"
         )
     if exported.settled.sooner:
         run.warn(

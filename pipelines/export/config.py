@@ -1,5 +1,6 @@
 """A broker's `config/` files and its checkpoint, from the store's tables (docs/rocketmq/store.md 0, 3.6)."""
 
+import hashlib
 import json
 import struct
 from collections.abc import Iterator, Mapping
@@ -7,10 +8,10 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from pipelines.broker_files.broker_config import CONFIG
+from pipelines.broker_files.broker_config import CONFIG, parse_fastjson
 from pipelines.export.settled import Settled
-from pipelines.rocketmq.names import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
-from pipelines.rocketmq.settings import OF_AN_IMPORT
+from pipelines.rocketmq.names import HALF_TOPIC, LIGHT_PREFIX, OP_TOPIC, TRANSACTION_GROUP
+from pipelines.rocketmq.settings import OF_AN_IMPORT, OF_ANOTHER_STORE
 from pipelines.store.groups import SubscriptionGroupConfig, read_groups
 from pipelines.store.head import LogHead
 from pipelines.store.role import settings_now, without_role
@@ -19,13 +20,19 @@ from pipelines.store.topics import TopicConfig, first_topics, read_topics
 from schemas import CONSUMER_OFFSETS, SUBSCRIPTIONS
 
 CHECKPOINT, CHECKPOINT_BYTES = "checkpoint", 4_096
+OFFSETS = f"{CONFIG}/consumerOffset.json"
 
 
 def config_files(at: Snapshot, head: LogHead, settled: Settled, now_ms: int) -> Iterator[tuple[str, bytes]]:
     """Path and content of each of a broker's JSON files."""
     version = {"counter": 1, "stateVersion": 0, "timestamp": now_ms}
     topics = {topic.topic: topic for topic in first_topics(at.store.settings)} | dict(read_topics(at))
-    files = {
+    offsets = _consumer_offsets(at, head, settled)
+    # A broker with light queues looks for all offsets in a file of its own, and there for those of their groups apart.
+    light_groups = [name for name in offsets if f"@{LIGHT_PREFIX}" in name and [*offsets[name]] == ["0"]]
+    light = {name: offsets.pop(name)["0"] for name in light_groups}
+    has_light = bool(light) or settings_now(at).given.get("enableLmq", "").lower() == "true"
+    files: dict[str, dict[str, Any]] = {
         "topics.json": {
             "dataVersion": version,
             "topicConfigTable": {name: _topic(topic) for name, topic in sorted(topics.items())},
@@ -37,15 +44,26 @@ def config_files(at: Snapshot, head: LogHead, settled: Settled, now_ms: int) -> 
                 name: _group(group) for name, group in sorted(read_groups(at).items())
             },
         },
-        "consumerOffset.json": {"dataVersion": version, "offsetTable": _consumer_offsets(at, head, settled)},
+        "consumerOffset.json": {"dataVersion": version, "offsetTable": offsets},
         "delayOffset.json": {
             "dataVersion": version,
             "offsetTable": {str(level): offset for level, offset in sorted(settled.levels.items())},
         },
         "consumerFilter.json": {"filterDataByTopic": _filters(at, now_ms)},
     }
+    if has_light:
+        files["lmqConsumerOffset.json"] = {**files["consumerOffset.json"], "lmqOffsetTable": light}
     for name, content in files.items():
         yield f"{CONFIG}/{name}", json.dumps(content, ensure_ascii=False, indent="\t").encode()
+
+
+def offsets_digest(content: bytes) -> str:
+    """What tells whether groups have read on: of the offsets in a broker's file alone, which it writes again as it runs."""
+    try:
+        offsets = parse_fastjson(content.decode()).get("offsetTable")
+    except (ValueError, AttributeError):
+        return "not readable"
+    return hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()
 
 
 def checkpoint(head: LogHead, index_timestamp: int) -> bytes:
@@ -58,8 +76,8 @@ def checkpoint(head: LogHead, index_timestamp: int) -> bytes:
 
 
 def broker_conf(at: Snapshot) -> bytes:
-    """The settings of the store, but for its role and for where an imported broker had its files, as Java's Properties."""
-    left_out = {*OF_AN_IMPORT} - {"messageIndexEnable"}
+    """The settings of the store, but for its role and for which files an imported broker had where, as Java's Properties."""
+    left_out = {*OF_AN_IMPORT, *OF_ANOTHER_STORE} - {"messageIndexEnable"}
     given = {
         name: value for name, value in without_role(settings_now(at).given).items() if name not in left_out
     }
@@ -118,7 +136,7 @@ def _group(group: SubscriptionGroupConfig) -> dict[str, Any]:
     }
 
 
-def _consumer_offsets(at: Snapshot, head: LogHead, settled: Settled) -> Mapping[str, Mapping[str, int]]:
+def _consumer_offsets(at: Snapshot, head: LogHead, settled: Settled) -> dict[str, dict[str, int]]:
     """`{"TOPIC@GROUP": {queue: offset}}`, with those of the transaction check; none after its queue's end.
 
     A group may have read meanwhile what came after the exported log.

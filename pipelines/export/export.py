@@ -14,11 +14,19 @@ from typing import Any
 from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE, UNDER_WAY
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
-from pipelines.export.config import CHECKPOINT, broker_conf, checkpoint, config_files, subscriptions_by_tag
+from pipelines.export.config import (
+    CHECKPOINT,
+    OFFSETS,
+    broker_conf,
+    checkpoint,
+    config_files,
+    offsets_digest,
+    subscriptions_by_tag,
+)
 from pipelines.export.directory import LOCK, ExportDirectory, expect_apart, held
 from pipelines.export.index import KnownIndex, write_index
 from pipelines.export.queues import topics_without_files, write_queues
-from pipelines.export.segments import segment_path, write_segments
+from pipelines.export.segments import gap, segment_path, write_segments
 from pipelines.export.settled import Settled, read_settled
 from pipelines.export.timer import write_timer
 from pipelines.log.one_row import last_row
@@ -45,6 +53,7 @@ class Note:
     queue_file_bytes size of its queue files; 0: not known
     timer            where its timer reads next, and the slot of the first message that waits there or before, ms; or empty
     subscriptions    those by tag: (group, topic, expression)
+    offsets_digest   of the file with the groups' offsets, as it was written; empty: not known
     """
 
     log_id: str
@@ -56,6 +65,7 @@ class Note:
     queue_file_bytes: int = 0
     timer: list[int] = field(default_factory=list)
     subscriptions: list[list[str]] = field(default_factory=list)
+    offsets_digest: str = ""
 
     @classmethod
     def of(cls, content: bytes) -> "Note":
@@ -158,7 +168,8 @@ class Export:
         to.delete(CHECKPOINT)  # a broker that is started on what is half-made writes one
         index = KnownIndex() if self._note is None else self._note.index
         if self._note is not None:
-            self._write_note(replace(self._note, under_way_to=self.head.next_offset, last_record=last_record))
+            begun = replace(self._note, under_way_to=self.head.next_offset, last_record=last_record)
+            self._write_note(replace(begun, offsets_digest=""))
         else:
             # Of an export that was cut short, or that has rows which were cut off the log since. The note goes first: what
             # it says holds no longer.
@@ -167,16 +178,21 @@ class Export:
                 to.delete(directory)
         if self.head.next_offset > self.from_offset:
             # A row a segment.
+            missing = {*range(self._first_segment, self.head.next_offset, at.store.settings.segment_bytes)}
             for row in write_segments(at, to, self.head, self._first_segment).toLocalIterator():
                 messages, segments, files = messages + row.messages, segments + 1, files + 1
+                missing.discard(row.segment)
                 advance(row.bytes)
+            if missing:
+                raise gap(min(missing), min(missing) + at.store.settings.segment_bytes)
             files += write_queues(at, to, self.head, self.from_offset, self._now_ms)
         # Also without new messages: broker.conf, which is written each time, says what its files must be like.
         if self.head.next_offset > self.from_offset or not index.holds(to, at.store.settings):
             written, index = write_index(at, to, index, self.from_offset)
             files += written.count()
         settled = read_settled(at, self.head)
-        for path, content in config_files(at, self.head, settled, self._now_ms):
+        config = dict(config_files(at, self.head, settled, self._now_ms))
+        for path, content in config.items():
             to.write(path, [content])
             files += 1
         timer = write_timer(at, to, self.head, self._now_ms)
@@ -193,6 +209,7 @@ class Export:
                 self._queue_file_bytes,
                 timer.times,
                 subscriptions_by_tag(at),
+                offsets_digest(config[OFFSETS]),
             )
         )
         to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
@@ -293,9 +310,15 @@ class Export:
             )
 
     def _expect_untouched(self, note: Note) -> None:
-        """Raises BadInput where a broker has gone on with the export: its rows would be lost."""
+        """Raises BadInput where a broker has gone on with the export: its rows, or what its groups read, would be lost."""
         segment_bytes = self._at.store.settings.segment_bytes
         found = self.to.found
+        offsets = found.read(OFFSETS)
+        if note.offsets_digest and offsets and offsets_digest(offsets) != note.offsets_digest:
+            raise BadInput(
+                f"{OFFSETS} in {self.to.uri} has other offsets than were exported: groups have read on with a broker, and "
+                "would be put back. Import the directory into a store of its own, or export into an empty directory"
+            )
         end = max(note.end_offset, note.under_way_to)
         later = [segment for segment in self._segments_found() if segment >= end]
         if later:

@@ -16,6 +16,7 @@ from pipelines.delay.deliver import is_too_far, log_time_ms
 from pipelines.dispatch.entries import consume_queue_entries
 from pipelines.errors import BadInput
 from pipelines.export.directory import ExportDirectory
+from pipelines.rocketmq.names import LIGHT_PREFIX
 from pipelines.rocketmq.record import FIXED_BYTES
 from pipelines.rocketmq.settings import INT_MAX, LONG_MAX
 from pipelines.rocketmq.times import within_reach
@@ -30,6 +31,9 @@ from schemas.queue_bounds import LOG_TOPIC
 
 # What a broker puts where a queue has no entry: before the first of a queue that does not begin at 0 (4.2).
 FILLER = np.array([(0, INT_MAX, 0)], UNIT)
+# The last unit of a queue whose messages have all expired. A broker leaves out messages that lie before the end of a
+# queue's last unit, as already in it; a filler's end would be that of the first 2 GiB of the log.
+LAST_FILLER = np.array([(0, 1, 0)], UNIT)
 
 FILE_KEY = ["topic", "queue_id", "file"]
 SUMMARY = "topic string, queue_id int, file long, is_there boolean"
@@ -66,7 +70,10 @@ class QueueFiles:
         )
         number = entries.column("queue_offset").to_numpy() - first
         path = f"{QUEUES}/{topic}/{queue_id}/{first * UNIT_BYTES:020d}"
-        units = np.repeat(FILLER, min(next_offset - first, self.file_bytes // UNIT_BYTES))
+        count = min(next_offset - first, self.file_bytes // UNIT_BYTES)
+        units = np.repeat(FILLER, count)
+        if first + count == next_offset:
+            units[-1:] = LAST_FILLER
         for name in UNIT.names or ():
             units[name][number] = entries.column(name).to_numpy()
         is_there = self.from_offset is None or self._add_earlier(units, path, int(number.min()))
@@ -82,9 +89,8 @@ class QueueFiles:
         if len(earlier) < first_new or (earlier["size_bytes"][:first_new] == 0).any():
             return False
         # A run that was killed has left later ones too, perhaps of a log that was put back since.
-        is_entry = ~np.isin(earlier["size_bytes"], (0, INT_MAX)) & (
-            earlier["physical_offset"] < self.from_offset
-        )
+        is_entry = (earlier["size_bytes"] != 0) & (earlier["physical_offset"] < self.from_offset)
+        is_entry &= ~np.isin(earlier, (FILLER, LAST_FILLER))
         units[: len(earlier)][is_entry] = earlier[is_entry]
         return True
 
@@ -153,12 +159,16 @@ def queue_entries(at: Snapshot, now_ms: int) -> DataFrame:
 
 
 def topics_without_files(at: Snapshot, head: LogHead) -> list[str]:
-    """Topics that get no queue files: no directory can have the name, or the queues are of RocketMQ's other kind (4.6)."""
+    """Topics that get no queue files: no directory can have the name, or queues are of RocketMQ's other kinds (3.3, 4.6)."""
     batched = {
         name for name, topic in read_topics(at).items() if topic.attributes.get("queue.type") == "BatchCQ"
     }
     topics = {topic for topic, _ in head.next_queue_offsets if topic != LOG_TOPIC}
-    return sorted(topic for topic in topics if topic in batched or not is_directory_name(topic))
+    return sorted(
+        topic
+        for topic in topics
+        if topic in batched or topic.startswith(LIGHT_PREFIX) or not is_directory_name(topic)
+    )
 
 
 def is_directory_name(topic: str) -> bool:

@@ -119,7 +119,7 @@ class _Records:
         if self._is_closed:
             yield blank_record(self._segment_end - self._next_offset)
         elif self._next_offset != self._log_end:
-            raise _hole(self._next_offset, self._log_end)
+            raise gap(self._next_offset, self._log_end)
 
     def _encoded(self, batch: pa.RecordBatch) -> Iterator[memoryview]:
         offsets = batch.column("physical_offset").to_numpy()
@@ -127,7 +127,7 @@ class _Records:
         expected = np.r_[self._next_offset, ends[:-1]]
         broken = np.flatnonzero(offsets != expected)
         if len(broken):
-            raise _hole(int(expected[broken[0]]), int(offsets[broken[0]]))
+            raise gap(int(expected[broken[0]]), int(offsets[broken[0]]))
         self._next_offset = int(ends[-1])
         self.messages += len(offsets)
         records = record_bytes(batch)
@@ -209,7 +209,8 @@ def _ends_of(records: pa.BinaryArray) -> tuple[pa.Scalar, pa.Scalar]:
     return offsets[0], offsets[len(records)]
 
 
-def _hole(expected: int, found: int) -> StoreError:
+def gap(expected: int, found: int) -> StoreError:
+    """The error for a log without a record between two physical offsets."""
     if found - expected == ENTRY_HEADER_BYTES:
         return StoreError(
             f"the record at byte {found} has the header of a DLedger entry before it: the log was imported from a broker "

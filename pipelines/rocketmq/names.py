@@ -45,6 +45,9 @@ SEND_FORBIDDEN = frozenset(
 RESERVED_GROUP_PREFIX = "CID_RMQ_SYS_"
 # This group reads the half and op topics when a broker checks transactions.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+# Where a broker keeps which messages POP consumers hold, a topic a cluster, and the group that works through it.
+REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 # Names that a client has by default: a user of one has forgotten to choose.
 DEFAULT_PRODUCER = "DEFAULT_PRODUCER"
 DEFAULT_GROUPS = ("DEFAULT_CONSUMER", DEFAULT_PRODUCER)

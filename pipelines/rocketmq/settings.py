@@ -270,6 +270,8 @@ OF_AN_IMPORT = (
     "checkCRCOnRecover", "dLegerSelfId", "enableDLegerCommitLog", "forceVerifyPropCRC", "messageIndexEnable",
     "messageIndexSafe", "readOnlyCommitLogStorePaths", "storePathCommitLog", "storePathDLedgerCommitLog", "storePathRootDir",
 )  # fmt: skip
+# What decides which files a broker opens in place of those of its usual store, which an export has.
+OF_ANOTHER_STORE = ("enableControllerMode", "messageStorePlugIn", "rocksdbCQDoubleWriteEnable", "storeType")
 KNOWN_NAMES = frozenset(ROCKETMQ_NAMES) | SETTINGS.keys()
 
 

@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -7,9 +8,12 @@ import java.util.concurrent.ConcurrentHashMap;
 
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -72,6 +76,8 @@ public class OpenExport {
                     words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]), BoundaryType.valueOf(words[4]));
             case "pull":
                 return pull(store, words);
+            case "put":
+                return put(store, words[1], Integer.parseInt(words[2]));
             case "key":
                 QueryMessageResult result = store.queryMessage(words[1], words[2], Integer.parseInt(words[3]), 0, Long.MAX_VALUE);
                 List<String> offsets = new ArrayList<>();
@@ -82,6 +88,23 @@ public class OpenExport {
             default:
                 throw new IllegalArgumentException(words[0]);
         }
+    }
+
+    /** Puts a message, and waits until its queue has it. */
+    private static String put(DefaultMessageStore store, String topic, int queue) throws Exception {
+        MessageExtBrokerInner message = new MessageExtBrokerInner();
+        message.setTopic(topic);
+        message.setQueueId(queue);
+        message.setBody("new".getBytes(StandardCharsets.UTF_8));
+        message.setBornHost(new InetSocketAddress("127.0.0.1", 1));
+        message.setStoreHost(new InetSocketAddress("127.0.0.1", 1));
+        message.setKeys("new");
+        message.setPropertiesString(MessageDecoder.messageProperties2String(message.getProperties()));
+        PutMessageResult result = store.putMessage(message);
+        for (int tries = 0; tries < 100 && store.dispatchBehindBytes() > 0; tries++) {
+            Thread.sleep(100);
+        }
+        return result.getPutMessageStatus() + "\t" + result.getAppendMessageResult().getLogicsOffset();
     }
 
     private static String pull(DefaultMessageStore store, String[] words) {

@@ -111,6 +111,26 @@ def test_an_export_that_a_broker_went_on_with_is_refused(
     assert "a broker has appended to it" in run.stderr
 
 
+def test_an_export_whose_groups_have_read_on_with_a_broker_is_refused(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    """Reading appends nothing; a broker writes the file again also where nobody has read."""
+    at, to = ("--store", store.uri), ("--to", tmp_path / "export")
+    commitlake(
+        "put_messages", *at, "--input", write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    )
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    offsets = tmp_path / "export" / "config" / "consumerOffset.json"
+    offsets.write_text('{"dataVersion":{"counter":7},"offsetTable":{}}')
+    assert commitlake("export_store", *at, *to).exit_status == 0
+    read = '{"dataVersion":{"counter":7},"offsetTable":{"T@g":{0:1}}}'
+    offsets.write_text(read)
+    refused = commitlake("export_store", *at, *to)
+    assert refused.exit_status == 2
+    assert "groups have read on with a broker" in refused.stderr
+    assert offsets.read_text() == read
+
+
 @pytest.mark.nightly
 def test_a_half_made_export_goes_on(commitlake: Callable[..., JobRun], store: Store, tmp_path: Path) -> None:
     at, to = ("--store", store.uri), ("--to", tmp_path / "export")

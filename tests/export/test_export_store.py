@@ -13,9 +13,11 @@ import pytest
 
 from pipelines.errors import StoreError
 from pipelines.export import record_bytes
+from pipelines.export.config import broker_conf
 from pipelines.export.index import HEADER, ITEM
 from pipelines.store.floors import OF_AN_EXPORT
 from pipelines.store.store import Store
+from tests.broker_files.test_import_store import SEGMENT_BYTES, small_log, write_broker
 from tests.conftest import JobRun, MadeOnce, run_job, write_jsonl
 
 
@@ -328,3 +330,21 @@ def test_properties_that_no_broker_reads_are_refused(length: int, is_refused: bo
     with expected if is_refused else nullcontext():
         (record,) = record_bytes.record_bytes(pa.RecordBatch.from_pylist([row]))
         assert len(record.as_py()) == row["size_bytes"]
+
+
+def test_a_segment_without_a_record_is_a_gap(
+    commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
+) -> None:
+    """An import steps over one that is damage from end to end, and a broker's log has each of its segments."""
+    broker, at = write_broker(tmp_path / "broker", small_log(40)), ("--store", tmp_path / "store")
+    (broker / "commitlog" / f"{SEGMENT_BYTES:020d}").write_bytes(bytes(SEGMENT_BYTES))
+    assert commitlake("import_store", *at, "--from", broker).exit_status == 0
+    run = commitlake("export_store", *at, "--to", tmp_path / "export")
+    assert run.exit_status == 1
+    assert f"no record from byte {SEGMENT_BYTES} to {2 * SEGMENT_BYTES}" in run.stderr
+
+
+def test_the_settings_of_another_kind_of_store_are_not_exported(new_store: Callable[..., Store]) -> None:
+    """A broker with RocksDB would not look at the queue files."""
+    store = new_store(storeType="defaultRocksDB", messageIndexEnable="false")
+    assert broker_conf(store.snapshot()) == b"messageIndexEnable=false\n"

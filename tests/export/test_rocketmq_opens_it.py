@@ -13,7 +13,9 @@ import pytest
 
 from tests.broker_files.conftest import DATA
 from tests.conftest import PROJECT, JobRun
+from tests.expiry.test_expire import FOUR, messages, old_store
 from tests.export.test_export_store import broker_and_export  # noqa: F401
+from tests.life import Life
 
 JARS = PROJECT / ".setup" / "rocketmq"  # made by scripts/test_jars.sh
 
@@ -93,3 +95,20 @@ def test_every_answer_is_the_brokers(
         if answer != was
     ]
     assert differing == []
+
+
+def test_a_queue_whose_messages_have_expired_takes_new_ones(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Its files have no entry; what their last unit says must not pass for the end of all that is in the queue."""
+    settings = {"mappedFileSizeCommitLog": "4096", "mappedFileSizeConsumeQueue": "6000"}
+    one = old_store(
+        life, *[{"topic": "OLD", "queue_id": 0} for _ in range(5)], *messages(40), **settings,
+        maxHashSlotNum="200", maxIndexNum="1000",
+    )  # fmt: skip
+    assert one.job("maintain", FOUR).result["segments_expired"] > 0
+    one.job("export_store", FOUR, "--to", tmp_path / "export")
+    questions = [("queue", "OLD", 0), ("put", "OLD", 0), ("queue", "OLD", 0), ("pull", "OLD", 0, 5, 32)]
+    assert asked(tmp_path / "export", 4096, questions) == [
+        "5\t5", "PUT_OK\t5", "5\t6", "FOUND\t6\t5\t6\t5"
+    ]  # fmt: skip
