@@ -17,8 +17,11 @@ from pipelines.broker_files.import_log import BrokerStore, groups_further_on, im
 from pipelines.broker_files.left_behind import left_behind
 from pipelines.broker_files.losses import (
     damage_stepped_over,
+    light_queues,
     names_refused,
     offsets_set_back,
+    popped,
+    queues_begun_again,
     topic_complaints,
 )
 from pipelines.broker_files.store_settings import recovery_settings, settings_of
@@ -74,12 +77,15 @@ def import_store(run: Run, from_: From, broker_conf: BrokerConf = None) -> dict[
     warn(run, left_behind(directory, conf))
     broker = BrokerStore(log, config)
     warn(run, offsets_set_back(broker))
+    warn(run, popped(broker))
+    warn(run, light_queues(log))
     run.commit(lambda at: plan_broker_state(at, broker))
     # A commit a group, as a consumer makes it: the two may run at the same time.
     for group, offsets in groups_further_on(run.store.snapshot(), broker.consumer_offsets).items():
         run.commit(partial(plan_import_offsets, group=group, offsets=offsets, now_ms=run.now_ms))
     messages, segments = import_rows(run, broker)
     warn(run, damage_stepped_over(log))
+    warn(run, queues_begun_again(log))
     complaints = topic_complaints(log, run.store.settings, refused)
     warn(run, names_refused(complaints, "its messages are imported, and no topic is made of it"))
     return {"messages": messages, "segments": segments, "truncated_at": log.end.truncated_at}

@@ -169,7 +169,9 @@ class BrokerConfig:
     def read(cls, directory: BrokerDirectory) -> "BrokerConfig":
         """The config from the files, read as a broker reads them: where one is missing, empty or damaged, its .bak."""
         offsets = dict(_load(directory, "consumerOffset.json", _consumer_offsets) or {})
-        offsets.update(_load(directory, "lmqConsumerOffset.json", _lmq_offsets) or {})
+        # A broker with enableLmq has all groups in this one; the other may be of before.
+        for queue, offset in (_load(directory, "lmqConsumerOffset.json", _lmq_offsets) or {}).items():
+            offsets[queue] = max(offset, offsets.get(queue, offset))
         floors = dict(_load(directory, "delayOffset.json", _delay_floors) or {})
         note = read_export_note(directory)
         floors.update(_timer_floors(directory, note.get("timer") or []))
@@ -308,8 +310,8 @@ def _consumer_offsets(content: Any) -> dict[QueueOfGroup, int]:
 
 
 def _lmq_offsets(content: Any) -> dict[QueueOfGroup, int]:
-    """Offsets by (group, topic, queue), from `{"LMQ@GROUP": offset}`: a light queue has the number 0."""
-    return {
+    """Offsets by (group, topic, queue), of groups of light queues from `{"TOPIC@GROUP": offset}`: their queue is 0."""
+    return _consumer_offsets({"offsetTable": content.get("offsetTable")}) | {
         (group, topic, 0): _number(offset)
         for topic_at_group, offset in (content.get("lmqOffsetTable") or {}).items()
         for topic, _, group in [topic_at_group.partition("@")]

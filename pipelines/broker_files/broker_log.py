@@ -1,5 +1,6 @@
 """A broker's log, recovered: its segments, its end, and its next rows for an append."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -112,9 +113,32 @@ class BrokerLog:
         """The next offset of each queue, by its files and by the records surveyed so far."""
         ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
         for survey in self.surveyed(self.start_offset, self.end.offset):
-            for topic, queue_id, _, next_offset in survey.queues:
+            for topic, queue_id, _, next_offset, _ in survey.queues:
                 ends[topic, queue_id] = max(next_offset, ends.get((topic, queue_id), 0))
         return ends
+
+    def begun_again(self) -> list[tuple[str, int]]:
+        """Queues, in the segments surveyed so far, that began again at 0: their topic was deleted and made again.
+
+        Of those the log has more messages than there are offsets, or messages after where the broker's own files end.
+        """
+        first: dict[tuple[str, int], int] = {}
+        following: dict[tuple[str, int], int] = {}
+        taken = Counter[tuple[str, int]]()
+        ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
+        found = set()
+        for survey in self.surveyed(self.start_offset, self.end.offset):
+            # What follows the queues' end had not been dispatched when the broker went down.
+            is_dispatched = min(survey.end_offset, self.end.offset) <= self.queues_end
+            for topic, queue_id, least, next_offset, count in survey.queues:
+                queue = (topic, queue_id)
+                first[queue] = min(least, first.get(queue, least))
+                following[queue] = max(next_offset, following.get(queue, 0))
+                taken[queue] += count
+                if is_dispatched and next_offset > ends.get(queue, next_offset):
+                    found.add(queue)
+        found |= {queue for queue, count in taken.items() if count > following[queue] - first[queue]}
+        return sorted(found)
 
     def next_rows(self, from_offset: int, append_bytes: int) -> NextRows:
         """The records from `from_offset` on: whole segments until `append_bytes` are reached or the log ends.

@@ -1,5 +1,6 @@
 """Records of a segment as columns of the commit log."""
 
+import codecs
 import ipaddress
 from dataclasses import dataclass
 
@@ -33,6 +34,7 @@ SCHEMA = pa.schema(
         ("properties", pa.string()),
     ]
 )
+REPLACE_EACH_BYTE = "commitlake.replace_each_byte"
 SCHEMA_WITH_DUE_TIMES = SCHEMA.append(pa.field("due_ms", pa.int64()))
 
 
@@ -82,11 +84,23 @@ class LogColumns:
 
 
 def text(encoded: pa.Array) -> pa.Array:
-    """UTF-8 bytes as text; bytes that are not UTF-8 become the replacement character, as in Java."""
+    """UTF-8 bytes as text; each byte that is not UTF-8 becomes a replacement character.
+
+    Java has one for all bytes of a character that is cut off. Those of three bytes would be as long as what they replace,
+    and an export could not see that they are not the record's own.
+    """
     try:
         return encoded.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([one.decode("utf-8", "replace") for one in encoded.to_pylist()], pa.string())
+        return pa.array([one.decode("utf-8", REPLACE_EACH_BYTE) for one in encoded.to_pylist()], pa.string())
+
+
+def _replaced(failure: UnicodeError) -> tuple[str, int]:
+    assert isinstance(failure, UnicodeDecodeError)
+    return "\ufffd" * (failure.end - failure.start), failure.end
+
+
+codecs.register_error(REPLACE_EACH_BYTE, _replaced)
 
 
 def hosts(fields: Fields, positions: npt.NDArray[np.int64], ipv6_bit: int) -> pa.Array:

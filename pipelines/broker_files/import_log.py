@@ -125,7 +125,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
         return _plan_end(at, head, log)
     surveys = log.surveyed(following.from_offset, following.to_offset)
     clock = max([head.last_store_timestamp, *(survey.last_store_timestamp for survey in surveys)])
-    known = _with_queues(head, (queue for survey in surveys for queue in survey.queues))
+    known = _with_queues(head, (queue[:4] for survey in surveys for queue in survey.queues))
     after = head_after(known, following.to_offset, clock, known.next_queue_offsets)
     after = replace(after, bounds_append_seq=after.append_seq)
     if following.to_offset == log.end.offset:

@@ -17,16 +17,19 @@ from pipelines.broker_files.segments import (
 )
 
 CONFIG = "config"
+GROUPS = "subscriptionGroup.json"
 # File → what is in it, and what follows from its not being here.
 BESIDE = {
     "topicQueueMapping.json": "static topics, whose queues lie on several brokers: a queue has the messages of this one",
     "messageRequestMode.json": "which groups receive by POP: here every group reads queues",
     "consumerOrderInfo.json": "which orderly messages POP consumers had not acknowledged: they may be read again",
 }
+# Where a broker keeps the newest message of each key of a topic with cleanup.policy=COMPACTION.
+COMPACTION = "compaction/compactionLog"
 # A directory of RocksDB → the file that the same broker writes without it.
 ROCKSDB = {
     "topics": "topics.json",
-    "subscriptionGroups": "subscriptionGroup.json",
+    "subscriptionGroups": GROUPS,
     "consumerOffsets": "consumerOffset.json",
 }
 # The directory of the one database with all three (configManagerVersion=v2).
@@ -61,8 +64,15 @@ def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator
             "and one of which the log has no message any more begins at offset 0"
         )
     for name, content in BESIDE.items():
-        if _has_something(directory.read(f"{CONFIG}/{name}")):
+        if _is_filled(_parsed(directory.read(f"{CONFIG}/{name}"))):
             yield f"{CONFIG}/{name} is left out: it has {content}"
+    yield from _of_groups(_parsed(directory.read(f"{CONFIG}/{GROUPS}")))
+    compacted = [topic.name for topic in directory.entries(COMPACTION) if _has_files(directory, topic.name)]
+    if compacted:
+        yield (
+            f"{COMPACTION} is left out: it has the newest message of each key of {', '.join(compacted)} "
+            "(cleanup.policy=COMPACTION), also of those that have expired from the log"
+        )
     if directory.exists(f"{CONFIG}/{ROCKSDB_OF_ALL}/{_CURRENT}"):
         beside = [file for file in ROCKSDB.values() if directory.exists(f"{CONFIG}/{file}")]
         instead = (
@@ -85,13 +95,34 @@ def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator
             )
 
 
-def _has_something(content: bytes | None) -> bool:
+def _of_groups(content: Any) -> Iterator[str]:
+    """What subscriptionGroup.json has that no table has a place for."""
+    if not isinstance(content, dict):
+        return  # the import itself says what is wrong
+    if _is_filled(content.get("forbiddenTable")):
+        yield f"forbiddenTable of {CONFIG}/{GROUPS} is left out: it says which topics a group must not read"
+    groups = content.get("subscriptionGroupTable") or {}
+    subscribed = [name for name, group in groups.items() if (group or {}).get("subscriptionDataSet")]
+    if subscribed:
+        yield (
+            f"subscriptionDataSet of {CONFIG}/{GROUPS} is left out, of groups {', '.join(subscribed)}: "
+            "`commitlake subscribe` records what a group subscribes to"
+        )
+
+
+def _has_files(directory: BrokerDirectory, topic: str) -> bool:
+    queues = directory.entries(f"{COMPACTION}/{topic}")
+    return any(directory.entries(f"{COMPACTION}/{topic}/{queue.name}") for queue in queues)
+
+
+def _parsed(content: bytes | None) -> Any:
+    """The value of a JSON file; None without the file, and its bytes where they are no JSON."""
     if content is None:
-        return False
+        return None
     try:
-        return _is_filled(json.loads(content))
+        return json.loads(content)
     except ValueError:
-        return True  # something that cannot be read
+        return content
 
 
 def _is_filled(value: Any) -> bool:

@@ -4,7 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.broker_files.broker_log import BrokerLog
 from pipelines.broker_files.import_log import BrokerStore
-from pipelines.rocketmq.names import LIGHT_PREFIX, is_system_topic, topic_name_complaint
+from pipelines.rocketmq.names import (
+    LIGHT_PREFIX,
+    REVIVE_GROUP,
+    REVIVE_PREFIX,
+    is_system_topic,
+    topic_name_complaint,
+)
 from pipelines.rocketmq.settings import Settings
 
 # Sentences of one kind at most: damaged parts, offsets that are set back, names that are refused.
@@ -46,6 +52,54 @@ def offsets_set_back(broker: BrokerStore) -> Iterator[str]:
         yield f"group {group} has read queue {topic}:{queue_id} up to {offset}, which ends at {end}; it goes on there"
     if len(ahead) > LISTED:
         yield f"{len(ahead) - LISTED} more offsets of groups are set back to the ends of their queues"
+
+
+def queues_begun_again(log: BrokerLog) -> Iterator[str]:
+    """A sentence about queues in which messages of before a deletion of their topic lie beside those of after it."""
+    found = log.begun_again()
+    if found:
+        yield (
+            f"{_listed(found)}: the topic was deleted and made again, or its records are damaged. The broker's queue has "
+            "what came after that; here it has what came before it too, at the same offsets, and groups read both. Once the "
+            "older messages have expired at the broker, import into a new store"
+        )
+
+
+def light_queues(log: BrokerLog) -> Iterator[str]:
+    """A sentence about light queues with messages: the messages are in the queues of their own topics alone (3.3)."""
+    light = sorted(
+        (queue.topic, queue.queue_id)
+        for queue in log.queues
+        if queue.topic.startswith(LIGHT_PREFIX) and not queue.is_empty
+    )
+    if light:
+        yield (
+            f"{_listed(light)} are light queues, which have bounds here and no entries: their messages are read from the "
+            "topics that they were sent to"
+        )
+
+
+def popped(broker: BrokerStore) -> Iterator[str]:
+    """A sentence about what POP consumers hold: a broker commits the group's offset when it hands messages over, and has
+    them revived later from these queues (docs/rocketmq/delay-retry-transaction.md)."""
+    open_queues = [
+        queue
+        for queue in broker.log.queues
+        if queue.topic.startswith(REVIVE_PREFIX)
+        and queue.next_offset
+        > broker.config.consumer_offsets.get((REVIVE_GROUP, queue.topic, queue.queue_id), queue.min_offset)
+    ]
+    if open_queues:
+        yield (
+            f"{open_queues[0].topic} has entries that the broker had not worked through, of groups that receive by POP: "
+            "what they had received and not acknowledged counts as consumed here. Let the broker run until it has delivered "
+            "that again, then import; or take the groups back with `commitlake reset_offsets`"
+        )
+
+
+def _listed(queues: Sequence[tuple[str, int]]) -> str:
+    names = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in queues[:LISTED])
+    return f"queues {names}" + (f" and {len(queues) - LISTED} more" if len(queues) > LISTED else "")
 
 
 def names_refused(complaints: Sequence[str], consequence: str) -> Iterator[str]:

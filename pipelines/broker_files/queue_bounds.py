@@ -10,8 +10,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from pipelines.broker_files.directory import BrokerDirectory, FileEntry
-from pipelines.broker_files.queue_files import CONSUME_QUEUE, UNIT_BYTES, file_units, queue_files
-from pipelines.rocketmq.settings import INT_MAX
+from pipelines.broker_files.queue_files import (
+    BATCH_CONSUME_QUEUE,
+    BATCH_UNIT,
+    CONSUME_QUEUE,
+    UNIT_BYTES,
+    file_units,
+    queue_files,
+)
+from pipelines.rocketmq.settings import INT_MAX, LONG_MAX
 
 _QUEUE = re.compile(r"[0-9]{1,10}")
 # A broker that starts reads at most this many of a queue's last files.
@@ -41,12 +48,13 @@ class QueueBounds:
 
 
 def queue_names(directory: BrokerDirectory) -> list[tuple[str, int]]:
-    """(topic, queue_id) of every queue that has a directory."""
+    """(topic, queue_id) of every queue that has a directory, of either kind."""
     return [
         (topic.name, int(queue.name))
-        for topic in directory.entries(CONSUME_QUEUE)
+        for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
+        for topic in directory.entries(kind)
         if topic.is_directory
-        for queue in directory.entries(f"{CONSUME_QUEUE}/{topic.name}")
+        for queue in directory.entries(f"{kind}/{topic.name}")
         if queue.is_directory and _QUEUE.fullmatch(queue.name) and int(queue.name) <= INT_MAX
     ]
 
@@ -91,7 +99,7 @@ def _bounds(
     if files and files[-1].size_bytes == 0:
         files.pop()
     if not files:
-        return QueueBounds(topic, queue_id, 0, 0, -1)
+        return _batch_bounds(directory, topic, queue_id, log_start, log_end)
     last_file, units = _last_written(directory, path, files)
     while log_end is not None:
         units = _before(directory, f"{path}/{files[last_file].name}", units, log_end)
@@ -112,6 +120,30 @@ def _bounds(
     with directory.open(f"{path}/{files[0].name}") as file:
         skipped = _first_at_or_after(file, in_first, log_start)
     return QueueBounds(topic, queue_id, first_unit + skipped, next_offset, last_end)
+
+
+def _batch_bounds(
+    directory: BrokerDirectory, topic: str, queue_id: int, log_start: int, log_end: int | None
+) -> QueueBounds:
+    """Bounds by the files of a queue of batches; a file, of at most some 300,000 batches, is read whole (4.6)."""
+    path = f"{BATCH_CONSUME_QUEUE}/{topic}/{queue_id}"
+    min_offset, last = None, None
+    for file in queue_files(directory, path):
+        content = directory.read(f"{path}/{file.name}") or b""
+        units = np.frombuffer(content[: len(content) - len(content) % BATCH_UNIT.itemsize], BATCH_UNIT)
+        counts = _is_entry(units) & (units["physical_offset"] < (LONG_MAX if log_end is None else log_end))
+        written = units[: len(units) if counts.all() else int(counts.argmin())]
+        kept = written[written["physical_offset"] >= log_start]
+        if min_offset is None and len(kept):
+            min_offset = int(kept["queue_offset"][0])
+        if len(written):
+            last = written[-1]
+    if last is None:
+        return QueueBounds(topic, queue_id, 0, 0, -1)
+    next_offset = int(last["queue_offset"]) + max(int(last["batch_size"]), 1)
+    last_end = int(last["physical_offset"]) + int(last["size_bytes"])
+    first = next_offset if min_offset is None else min_offset
+    return QueueBounds(topic, queue_id, first, next_offset, last_end)
 
 
 def _last_written(directory: BrokerDirectory, path: str, files: list[FileEntry]) -> tuple[int, int]:

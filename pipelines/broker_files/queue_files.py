@@ -11,6 +11,11 @@ from pipelines.rocketmq.settings import LONG_MAX
 CONSUME_QUEUE = "consumequeue"
 UNIT = np.dtype([("physical_offset", ">i8"), ("size_bytes", ">i4"), ("tags_code", ">i8")])
 UNIT_BYTES = UNIT.itemsize
+# Queues of topics with queue.type=BatchCQ: a unit an inner batch, found by the first of its queue offsets (4.6).
+BATCH_CONSUME_QUEUE = "batchconsumequeue"
+BATCH_UNIT = np.dtype(
+    [*UNIT.descr, ("store_time", ">i8"), ("queue_offset", ">i8"), ("batch_size", ">i2"), ("unused", ">i8")]
+)
 _NAME = re.compile(r"[0-9]{20}")
 # A tags code below this value is an address in a consumequeue_ext file (4.5).
 EXT_ADDRESS_BELOW = -2_147_483_648

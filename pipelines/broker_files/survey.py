@@ -36,7 +36,7 @@ class Survey:
     torn           number of records that end in zeros; `first_torn` is where the first of them lies
     borders        offsets at which a split may start: the first record (or entry), then one every `border_bytes`
     skipped        damage that was skipped; here from_at and to_at are physical offsets
-    queues         (topic, queue_id, first, next) queue offsets of its records
+    queues         (topic, queue_id, first, next, taken): the queue offsets of its records, and how many they take
     last_store_timestamp  the greatest store timestamp, epoch milliseconds; 0 without records
     """
 
@@ -52,7 +52,7 @@ class Survey:
     first_torn: int | None = None
     borders: list[int] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    queues: list[tuple[str, int, int, int]] = field(default_factory=list)
+    queues: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     last_store_timestamp: int = 0
 
     @classmethod
@@ -151,7 +151,7 @@ def survey(directory: BrokerDirectory, task: SurveyTask) -> Survey:
 
 
 def queue_places(fields: Fields) -> pa.Table:
-    """First and next queue offset of each queue in which records of a piece lie: `topic`, `queue_id`, `first`, `next`.
+    """Queue offsets of each queue in which records of a piece lie: `topic`, `queue_id`, `first`, `next`, `taken`.
 
     The log head has the same of rows of the log (rocketmq/queue_slots.py).
     """
@@ -168,17 +168,19 @@ def queue_places(fields: Fields) -> pa.Table:
             "queue_id": fields.queue_id,
             "first": fields.queue_offset,
             "next": fields.queue_offset + slots,
+            "taken": slots,
         }
     )
     return _by_queue(table if has_queue_slot.all() else table.filter(pa.array(has_queue_slot)))
 
 
 def _by_queue(places: pa.Table) -> pa.Table:
-    grouped = places.group_by(["topic", "queue_id"]).aggregate([("first", "min"), ("next", "max")])
-    return grouped.rename_columns(["topic", "queue_id", "first", "next"])
+    counted = [("first", "min"), ("next", "max"), ("taken", "sum")]
+    grouped = places.group_by(["topic", "queue_id"]).aggregate(counted)
+    return grouped.rename_columns(["topic", "queue_id", "first", "next", "taken"])
 
 
-def _merged(places: list[pa.Table]) -> list[tuple[str, int, int, int]]:
+def _merged(places: list[pa.Table]) -> list[tuple[str, int, int, int, int]]:
     if not places:
         return []
     columns = _by_queue(pa.concat_tables(places)).to_pydict()

@@ -1,5 +1,6 @@
 """What an import leaves behind is said, and only where there is something."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_databases_instead_of_files_are_said(tmp_path: Path) -> None:
         parents=True
     )  # with rocksdbCQDoubleWriteEnable both are there
     assert len(list(left_behind(BrokerDirectory(str(tmp_path)), {}))) == 1
+
+
+@pytest.mark.quick
+def test_what_no_table_has_a_place_for_is_said(tmp_path: Path) -> None:
+    queue = tmp_path / "compaction" / "compactionLog" / "T" / "0"
+    queue.mkdir(parents=True)
+    (tmp_path / "config").mkdir()
+    groups = tmp_path / "config" / "subscriptionGroup.json"
+    nothing = {"dataVersion": {"counter": 1}, "forbiddenTable": {}, "subscriptionGroupTable": {"g": {}}}
+    groups.write_text(json.dumps(nothing))
+    assert list(left_behind(BrokerDirectory(str(tmp_path)), {})) == []
+    (queue / f"{0:020d}").write_bytes(b"message")
+    subscribed = {"subscriptionDataSet": [{"topic": "T", "subString": "a"}]}
+    groups.write_text(
+        json.dumps({"forbiddenTable": {"g": {"T": 1}}, "subscriptionGroupTable": {"g": subscribed}})
+    )
+    forbidden, of_group, compacted = left_behind(BrokerDirectory(str(tmp_path)), {})
+    assert "forbiddenTable" in forbidden
+    assert "of groups g" in of_group
+    assert "newest message of each key of T" in compacted
 
 
 @pytest.mark.quick

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.broker_files.chain import SKIPPED_LISTED, Checks, RecordChain
-from pipelines.broker_files.columns import LogColumns
+from pipelines.broker_files.columns import LogColumns, text
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.due import DueTimes, Waits
 from pipelines.broker_files.segments import Segment
@@ -328,3 +328,9 @@ def test_due_times_without_queue_files():
     ]
     for record, due_ms in cases:
         assert one_row(record)["due_ms"] == due_ms, record
+
+
+def test_a_character_that_is_cut_off_is_as_many_as_it_has_bytes() -> None:
+    """An export sees that the text is not the record's own by its length."""
+    cut = b"ab" + "\U0001f600".encode()[:3]
+    assert text(pa.array([cut, b"sound"])).to_pylist() == ["ab" + 3 * "\ufffd", "sound"]
