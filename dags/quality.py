@@ -6,7 +6,8 @@ shows what is wrong. Once a day, after maintain.
 same. The task's log names the promises and the first rows that break them. When they are about the log, stop writing to
 the store until the cause is known; derived tables can be rebuilt (**dispatch** with `more` set to `--rebuild`).
 
-**Failed otherwise, or late?** Only the page gets older. Run it again, always: it only reads.
+**Failed otherwise, or late?** Only the page gets older. Run it again, always: it changes no message, and writes what it
+finds to the table `validations`.
 """
 
 from airflow.providers.standard.operators.empty import EmptyOperator

@@ -4,7 +4,7 @@ have waited longer than `transactionTimeOut` with a `checker` (MODULE:NAME) or a
 without its param; give a scheduled run its checker or files by the Variable `commitlake`.
 
 **Late?** Messages of a transaction are not visible until it is committed. A check comes later, but it is not lost; the
-number of checks before a half is given up (`transactionCheckMax`) counts runs, not time.
+number of checks before a half is given up (`transactionCheckMax`) counts runs, at most one each `transactionCheckInterval`.
 
 **Failed?** Run it again, always: an end that was carried out has no effect the second time, and a half is committed or
 rolled back once. A checker may be called again for a message when its run was killed; its state goes into the log once.

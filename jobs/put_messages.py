@@ -70,7 +70,9 @@ def put_messages(
     wait_for_replicas: Annotated[
         int | None,
         typer.Option(
-            metavar="MS", min=0, help="Wait at most so long until slaves have the messages (inSyncReplicas)."
+            metavar="MS",
+            min=0,
+            help="Wait at most MS milliseconds until slaves have the messages (inSyncReplicas).",
         ),
     ] = None,
     force_clock: ForceClock = False,

@@ -51,7 +51,7 @@ def run_cycle(
     force_clock: ForceClock = False,
     every: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0.1, help="Repeat the round so often, in one session."),
+        typer.Option(metavar="SECONDS", min=0.1, help="Begin a round every SECONDS, in one session."),
     ] = None,
     for_: Annotated[
         float | None,

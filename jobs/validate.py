@@ -147,7 +147,7 @@ def validate(
     if full and since_append_seq is not None:
         raise BadInput("--full and --since-append-seq are given; expected one of them, or neither")
     if dry_run and not cut_damaged:
-        raise BadInput("--dry-run goes with --cut-damaged: validate itself changes nothing")
+        raise BadInput("--dry-run goes with --cut-damaged: validate itself changes no message")
     if cut_damaged and (suite or expectations is not None):
         raise BadInput("--cut-damaged goes with neither --suite nor --expectations: it is about files")
     after = -1 if full else since_append_seq

@@ -40,7 +40,7 @@ READ_LITTLE = frozenset(
 FOLLOW_THE_LOG = frozenset(
     ("check_transactions", "deliver", "dispatch", "end_transactions", "put_messages", "run_cycle")
 )
-# Jobs that read a data source written in Python, or in which a user's function may.
+# Jobs that read a data source written in Python, or that call a user's function, which may read one.
 RUN_USERS_CODE = frozenset(
     ("check_transactions", "consume", "import_store", "put_messages", "run_cycle", "validate")
 )

@@ -1,6 +1,7 @@
 """The settings of an embedded session: a Spark properties file of this project, and what suits the work."""
 
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -17,6 +18,8 @@ JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # minutes, and then code is thrown away and compiled again all the time.
 SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 WAREHOUSE = "spark.sql.warehouse.dir"
+# Between a name and its value, as spark-submit reads such a file.
+_SEPARATOR = re.compile(r"\s*[=:]\s*|\s+(?![=:\s])")
 
 
 def settings_of_work(is_small: bool, is_short: bool) -> dict[str, str]:
@@ -74,6 +77,6 @@ def _lines_of(path: Path) -> dict[str, str]:
     settings = {}
     for line in path.read_text().splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
-            name, _, value = line.strip().partition(" ")
-            settings[name] = value.strip()
+            name, value = [*_SEPARATOR.split(line.strip(), maxsplit=1), ""][:2]
+            settings[name] = value
     return settings

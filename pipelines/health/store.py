@@ -19,6 +19,7 @@ from pipelines.store.create import PLAIN_DELTA
 from pipelines.store.damaged import damaged_tables
 from pipelines.store.lock import LOCK_FILE
 from pipelines.store.progress import covered
+from pipelines.store.snapshot import remedy_for_missing
 from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from pipelines.uris import local_path
@@ -43,17 +44,16 @@ def tables(store: Store) -> Check:
     """Every table is there, with its columns, its partitions and its properties."""
     with ThreadPoolExecutor(4) as pool:
         complaints = [said for found in pool.map(partial(_complaints, store), TABLES) for said in found]
-    missing = [table.name for table in TABLES if not is_delta_table(store.spark, store.path(table))]
+    missing = [table for table in TABLES if not is_delta_table(store.spark, store.path(table))]
     if len(missing) == len(TABLES):
         return bad(
             "tables", f"no store at {store.uri}", "make it with `commitlake create_store`, or correct --store"
         )
     if missing:
-        # It makes what is missing and fills what can be derived.
-        remedy = f"`commitlake dispatch --store {store.uri} --rebuild` makes them"
+        remedy = remedy_for_missing(store.uri, missing)
         if not store.exists():
             remedy = f"its creation was cut short: run `commitlake create_store --store {store.uri}` again"
-        return bad("tables", f"missing: {', '.join(missing)}", remedy)
+        return bad("tables", f"missing: {', '.join(table.name for table in missing)}", remedy)
     if complaints:
         return bad("tables", "; ".join(complaints), "a table was changed by other means; see docs/tables.md")
     return ok("tables", f"{len(TABLES)}, with the columns and properties they should have")

@@ -24,8 +24,6 @@ from pipelines.rocketmq.settings import LONG_MAX
 SplitId = tuple[int, int]  # (hash of the file's name, where it starts in the file, bytes)
 Queue = tuple[str, int]
 
-# The columns that identify the split of a row.
-PIECE_COLUMNS = ("file_hash", "block_start")
 # The arrival of one row in this many, 8 bytes, comes to the driver.
 ROWS_OF_A_SAMPLE = 100
 # How many bad rows of a split are kept to be shown.

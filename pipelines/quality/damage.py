@@ -52,7 +52,7 @@ LOST = Promise("lost", "no part of the log is lost", "info")
 
 # Rows are added to these and follow from nothing in them: without a damaged file the others are as they were.
 ADDED_TO = (CUT_ROWS, REJECTED_MESSAGES)
-# Of the queues that a cut concerns so many are named.
+# At most this many of the queues that a cut concerns are listed.
 QUEUES_NAMED = 20
 
 
@@ -190,8 +190,6 @@ def _repair_log(run: Work, store: Store, damaged: DamagedTable) -> None:
                 run.say(f"{name}: the commits before {each.name} are gone too: a backup has the table")
                 continue
             files.set_aside(each.name, aside)
-            if each.wrong == "is missing":
-                files.set_aside("_last_checkpoint", aside)
             run.say(f"{name}: read without {each.name}, from the commits before it")
             run.wrote = True
             continue

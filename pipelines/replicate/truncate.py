@@ -32,7 +32,8 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS, IN_FLIGHT, REPLICAS
 
-# In place of the time at which the slave last knew its master; a run that ends well puts the time there.
+# Marks a cut that no run has reported yet. It stands in place of the time of the slave's last success, which the next one
+# writes.
 NOT_REPORTED = -1
 
 

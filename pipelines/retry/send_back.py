@@ -77,7 +77,7 @@ def sending_back_complaint(at: Snapshot, group: SubscriptionGroupConfig) -> str 
 
 
 def _retries_complaint(at: Snapshot, group: SubscriptionGroupConfig) -> str | None:
-    """Without retry queues nothing is stored, so that nothing is asked for (4.3-4)."""
+    """Why the group's retry topic may not be written to; None if it may, or if the group has no retry queues (4.3-4)."""
     return topic_writing_complaint(at, retry_topic(group.group)) if group.retry_queue_nums > 0 else None
 
 

@@ -2,7 +2,7 @@
 
 Delta keeps, for every application id (`txnAppId`), the last number (`txnVersion`) committed under it. The number is part of
 a snapshot, and a write that carries the next one is refused when another writer took it first. Delta's Python package
-cannot read it, so this module does, through the JVM; nothing else in the project touches Delta's internals.
+cannot read it, so this module does, through the JVM; nothing outside this folder touches Delta's internals.
 """
 
 import json

@@ -26,10 +26,9 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def leave_pandas_out() -> None:
-    """Have PySpark see whether an argument is NumPy's without a look at whether NumPy is there.
+    """Keep PySpark from loading pandas before the first call of the JVM, 0.7 s, only to check that NumPy is installed.
 
-    For that look it loads its helpers for tests, and they pandas: 0.7 s before the first call of the JVM. Read from PySpark
-    4.1.4: what follows the look, as it is.
+    What it does after that check is done here as PySpark 4.1.4 does it.
     """
 
     def is_array(_: Any, value: Any) -> bool:

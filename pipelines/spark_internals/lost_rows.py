@@ -19,7 +19,7 @@ class LostRows:
 
 
 def loses_rows(actions: Sequence[Mapping[str, Any]], column: str) -> bool:
-    """Whether fewer rows are added than removed in one partition, or the last ones are not; true where it is not known.
+    """Whether a partition is left with fewer rows, or with a lower greatest value of the column; true where it is not known.
 
     A file that is both removed and added is as it was.
     """

@@ -15,8 +15,6 @@ NEEDED = (COMMITLOG, STORE_SETTINGS)
 REBUILT = (*DERIVED, PROGRESS, QUEUE_BOUNDS)
 # Where the files of what was set aside go.
 SET_ASIDE = "_damaged"
-# More files of a table are counted, not named.
-FILES_NAMED = 20
 
 
 @dataclass(frozen=True)

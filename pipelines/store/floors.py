@@ -9,8 +9,8 @@ from schemas import FLOORS
 IMPORT_PREFIX = "import:"
 # The follower whose position is the end of the broker's log, bytes: what the other floors speak of lies before it.
 LOG_OF_FLOORS = "log"
-# The follower whose position is the end of an export's log, bytes: due times before it are a store's own, and never too far
-# away by the level table; what a broker has appended to the export comes after it.
+# The follower whose position is the end of an export's log, bytes. Due times of rows before it are trusted: a store of this
+# project decided them. Those of rows that a broker has appended to the export are checked against the level table.
 OF_AN_EXPORT = "export"
 
 

@@ -139,7 +139,7 @@ def _log_bounds(at: Snapshot) -> tuple[int, int]:
 
 
 def head_as_found(at: Snapshot) -> LogHead:
-    """The head as `read_head` returns it, without its checks: for reports only."""
+    """The head as `read_head` returns it, without its checks: for what gives no offsets by it."""
     return _found(at)[0]
 
 

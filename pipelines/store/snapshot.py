@@ -268,15 +268,20 @@ class Snapshot:
                 self._pin(PROGRESS)  # it is about the table, so it may be older, never newer
             found = self.store.delta(table).newest()
             if not found.exists:
-                remedy = (
-                    "`commitlake dispatch` makes it again from the log"
-                    if table in (*DERIVED, PROGRESS)
-                    else f"`commitlake validate --store {self.store.uri}` makes it where a newer version has added it, and "
-                    "says what to do where it was lost"
-                )
+                remedy = remedy_for_missing(self.store.uri, (table,))
                 raise TableMissing(f"the store at {self.store.uri} has no table {table.name}: {remedy}")
             self._pinned[table.name] = found
         return self._pinned[table.name]
+
+
+def remedy_for_missing(uri: str, tables: Sequence[Table]) -> str:
+    """Which command makes missing tables of a store, in words."""
+    if all(table in (*DERIVED, PROGRESS) for table in tables):
+        return f"`commitlake dispatch --store {uri}` makes what is missing again from the log"
+    return (
+        f"`commitlake validate --store {uri}` makes what a newer version has added, and says what to do where a table was "
+        "lost"
+    )
 
 
 def _may_have_later(file: ListedFile, append_seq: int) -> bool:

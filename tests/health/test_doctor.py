@@ -20,7 +20,7 @@ from pipelines.store.create import make_tables
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import CLAIMS, COMMITLOG, JOB_RUNS, TOPICS
+from schemas import CLAIMS, COMMITLOG, EPOCHS, JOB_RUNS, TOPICS
 from tests.conftest import JobRun, run_job
 from tests.life import B, Life
 
@@ -170,7 +170,10 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     spark.sql(f"ALTER TABLE delta.`{store.path(TOPICS)}` ADD COLUMNS (note string)")
     shutil.rmtree(store.path(CLAIMS))
     assert tables(store).found == "missing: claims"
-    assert "--rebuild" in tables(store).remedy
+    assert "commitlake dispatch" in tables(store).remedy
+    shutil.rmtree(store.path(EPOCHS))  # of a store that an older version made
+    assert tables(store).found == "missing: claims, epochs"
+    assert "commitlake validate" in tables(store).remedy
     make_tables(store)
     check = tables(store)
     assert check.verdict == Verdict.bad

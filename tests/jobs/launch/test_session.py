@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -52,3 +53,11 @@ def test_a_session_that_is_there_keeps_its_settings(spark: SparkSession) -> None
     before = spark.conf.getAll
     found = session("another", is_small=True)
     assert found.conf.getAll == {**before, "spark.app.name": found.conf.get("spark.app.name")}
+
+
+@pytest.mark.quick
+def test_a_line_of_a_settings_file_is_read_as_spark_submit_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.conf"
+    path.write_text("# a comment\na.b c=d e\nf=g\n h : i\nj\tk:l\nm   =n\no\n")
+    found = {name: value for name, value in read_settings(path).items() if not name.startswith("spark.")}
+    assert found == {"a.b": "c=d e", "f": "g", "h": "i", "j": "k:l", "m": "n", "o": ""}
