@@ -31,6 +31,8 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
 
     adds  `request` (long): ascends in the order of the file
 
+    The file is read here, once: a run carries out the requests that it has checked, whatever the file holds later.
+
     Raises BadInput for a path where nothing is, a column that is not known, or a value of another type.
     """
     existing_path(spark, expect_no_secret(path), "a file or directory of requests")
@@ -65,14 +67,15 @@ def read_requests(spark: SparkSession, path: str, columns: Mapping[str, str]) ->
                 f"{name} is %s; expected a value of type {kind}", F.col(name).cast("string")
             )
             complaints.append(F.when(is_wrong, sentence))
-    if complaints:
-        # Spark refuses to read the column of broken lines alone, without other fields.
-        complaint = F.coalesce(*complaints).alias("complaint")
-        refuse(rows.select(complaint, *fields).where(F.col("complaint").isNotNull()), path)
-    return rows.select(
+    read = rows.select(
         F.monotonically_increasing_id().alias("request"),
         *[value.alias(name) for name, value in values.items()],
+        F.coalesce(*complaints, F.lit(None).cast("string")).alias("complaint"),
     )
+    # About a hundred bytes a request come to the driver.
+    frozen = spark.createDataFrame(read.toArrow(), read.schema)
+    refuse(frozen.select("complaint").where(F.col("complaint").isNotNull()), path)
+    return frozen.drop("complaint")
 
 
 def _rows(spark: SparkSession, given: str) -> DataFrame:

@@ -60,8 +60,16 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
         & (F.col("born_timestamp") < now_ms - limit_ms)
     )
     group = property_value(properties, "PGROUP")
+    is_end = F.coalesce(F.col("state").isin("COMMIT", "ROLLBACK"), F.lit(False))
     wrong = F.coalesce(
-        missing_message(),  # first: all that follows is about the message's row
+        # A state that is not known must never end a half: readers of requests refuse it, and so does this.
+        F.when(
+            ~is_end,
+            F.format_string(
+                "its state is %s; expected COMMIT or ROLLBACK", F.coalesce("state", F.lit("missing"))
+            ),
+        ),
+        missing_message(),  # before the others: they are about the message's row
         F.when(
             F.col("topic") != HALF_TOPIC,
             F.format_string("it lies in topic %s, not among half messages", "topic"),
@@ -79,7 +87,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
         ),
     )
     ends = (
-        requests.where(F.col("state") != "UNKNOWN")
+        requests.where(~F.col("state").eqNullSafe("UNKNOWN"))
         .withColumn("wrong", wrong)
         .withColumn("origin", F.coalesce("origin_offset", "source_offset"))
         .select(
@@ -118,7 +126,7 @@ def ends_of(at: Snapshot, requests: DataFrame, now_ms: int) -> DataFrame:
         known = known.join(imported, "source_offset", "left").withColumn(
             "settled_as", F.coalesce("settled_as", "imported_as")
         )
-    wanted = F.when(F.col("state") == "COMMIT", COMMIT).otherwise(ROLLBACK)
+    wanted = F.when(F.col("state") == "COMMIT", COMMIT).when(F.col("state") == "ROLLBACK", ROLLBACK)
     settled = F.col("settled_as")
     # Of several requests for one half in the same input the first counts, and the others are judged by it.
     good = known.withColumn("wanted", wanted).withColumn(

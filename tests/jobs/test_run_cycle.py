@@ -14,6 +14,7 @@ import pytest
 from jobs import check_transactions
 from jobs.launch.run import Run
 from jobs.run_cycle import _rounds
+from pipelines.produce.put_input import put_input
 from pipelines.transaction.check import plan_check
 from tests.life import HALF, SCHEDULE, B, Life, place
 
@@ -94,6 +95,25 @@ def test_transactions_are_ended_as_their_producers_say_and_else_as_the_checker_o
     assert (later["check_transactions"]["checked"], later["check_transactions"]["committed"]) == (1, 1)
     assert [row.topic for row in store.by_key("open")] == [HALF, HALF, HALF, "T"]
     assert store.store.half_messages.isEmpty()
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_ends_that_change_after_their_check_are_carried_out_as_checked(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life()
+    store.put(B, {"topic": "T", "transaction": True, "producer_group": "p", "born_timestamp": B})
+    ends = store.input({"producer_group": "p", "physical_offset": 0, "state": "COMMIT"})
+
+    def put_while_the_producer_writes(*of_put: Any) -> dict[str, Any]:
+        ends.write_text(ends.read_text().replace("COMMIT", "COMMITTED"))
+        return put_input(*of_put)
+
+    monkeypatch.setattr("jobs.run_cycle.put_input", put_while_the_producer_writes)
+    source = store.input({"topic": "T", "body": "put first"})
+    found = store.job("run_cycle", B + 1_000, "--input", source, "--ends", ends).result
+    assert found["end_transactions"] == {"committed": 1, "rolled_back": 0, "refused": 0}
     store.expect_promises()
 
 

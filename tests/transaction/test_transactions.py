@@ -6,13 +6,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from jobs import check_transactions, end_transactions
+from pipelines.log.requests import with_rows
 from pipelines.store.commit import commit
 from pipelines.store.progress import seen_by
 from pipelines.transaction.check import plan_check
 from pipelines.transaction.end import plan_end
+from pipelines.transaction.requests import read_end_requests, read_outcomes, requests_by_states
 from schemas import COMMITLOG, PROGRESS
 from tests.life import DISCARDED, HALF, OP, B, Life, lineage, place, raw
 from tests.model.log import read_properties
@@ -239,6 +242,36 @@ def test_a_state_that_is_none_is_refused(life: Callable[..., Life]) -> None:
     bad = store.input({"producer_group": "pg", "physical_offset": 0, "state": "MAYBE"})
     refused = store.job("end_transactions", B, "--input", bad, exit_status=2)
     assert "state is MAYBE; expected one of COMMIT" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("read", "name"), [(read_end_requests, "producer_group"), (read_outcomes, "unique_key")]
+)
+def test_requests_are_carried_out_as_they_were_when_they_were_checked(
+    life: Callable[..., Life], read: Callable[..., Any], name: str
+) -> None:
+    store = life()
+    path = store.input({name: "first", "state": "COMMIT"})
+    requests = read(store.store.spark, str(path))
+    path.write_text(path.read_text().replace("COMMIT", "MAYBE!"))
+    (request,) = requests.collect()
+    assert (request[name], request.state) == ("first", "COMMIT")
+
+
+@pytest.mark.slow
+def test_an_end_whose_state_is_not_known_ends_nothing(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, half("u1"), half("u2"), half("u3"))
+    offsets = [row.physical_offset for row in store.rows()]
+    states = pa.table({"physical_offset": offsets, "state": ["COMMITTED", "UNKNOWN", "COMMIT"]})
+    requests = requests_by_states(store.store.spark, states, from_check=True)
+    assert requests is not None
+    at = store.store.snapshot()
+    result = plan_end(at, with_rows(at, requests), B + 1_000, "run").result
+    assert (result["committed"], result["rolled_back"], result["refused"]) == (1, 0, 1)
+    assert result["reasons"] == [
+        f"message at {offsets[0]}: its state is COMMITTED; expected COMMIT or ROLLBACK"
+    ]
 
 
 @pytest.mark.slow
