@@ -71,9 +71,9 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
     topic = F.coalesce(F.col("topic"), F.lit(""))
     added_bytes = F.when(F.col("makes_key"), F.lit(UNIQUE_KEY_PROPERTY_BYTES)).otherwise(0)
     if may_divert(source):
-        messages = messages.transform(with_diversion, source, settings, rules.now_ms).withColumn(
-            "transaction_key", _transaction_key(source)
-        )
+        messages = messages.transform(
+            with_diversion, source, settings, rules.now_ms, rules.has_begun
+        ).withColumn("transaction_key", _transaction_key(source))
         added_bytes = added_bytes + _diverting_bytes()
         topic = F.coalesce(F.col("parked_topic"), topic)
     properties_bytes = _stored_properties_bytes(source) + added_bytes

@@ -84,6 +84,8 @@ class AcceptRules:
     queues_by_topic   topic -> number of its queues, max of read and write; only topics where a row's queue_id is too large
     multi_tag_topics  topics of the store whose filter type is MULTI_TAG
     new_are_multi_tag  whether a topic that is made on the fly is one of these
+    has_begun         whether the log holds messages of the batch: its cancels were accepted then, and may be late by now
+    is_whole          whether it holds all of them: none has to find a way to wait from now on
     """
 
     settings: Settings
@@ -97,6 +99,8 @@ class AcceptRules:
     queues_by_topic: Mapping[str, int] | None = None
     multi_tag_topics: Collection[str] = ()
     new_are_multi_tag: bool = False
+    has_begun: bool = False
+    is_whole: bool = False
 
 
 def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -> list[Column]:
@@ -114,7 +118,9 @@ def complaints_of(source: Input, rules: AcceptRules, properties_bytes: Column) -
     if has("born_timestamp"):
         complaints.append(out_of_years("born_timestamp"))
     if may_divert(source):
-        complaints += diversion_complaints(source, rules.settings, rules.now_ms)
+        complaints += diversion_complaints(
+            source, rules.settings, rules.now_ms, rules.has_begun, rules.is_whole
+        )
     if has("batch"):
         complaints.append(
             F.when(

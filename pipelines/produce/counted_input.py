@@ -1,9 +1,9 @@
 """A counted input: rows and bytes of each split, from which follow the bad rows and the offsets of all others."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from pyspark.sql import DataFrame
 
@@ -67,6 +67,16 @@ class CountedInput:
         return all(
             topic not in topics.there or topics.there[topic].write_queue_nums == queues
             for topic, queues in self.queue_nums.items()
+        )
+
+    def agrees_with(self, parts: Mapping[tuple[int, int], int]) -> bool:
+        """Whether ranges of its rows have as many good rows as are given for each."""
+        firsts = [0, *accumulate(split.rows for split in self.splits)]
+        good = [0, *accumulate(split.good_rows for split in self.splits)]
+        before = dict(zip(firsts, good, strict=True))
+        return all(
+            first in before and to in before and before[to] - before[first] == rows
+            for (first, to), rows in parts.items()
         )
 
     @property

@@ -5,6 +5,7 @@ from its ordinary topic to a parking topic of the store's own; properties keep i
 """
 
 from collections.abc import Callable
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -48,9 +49,13 @@ def may_divert(source: Input) -> bool:
     return "properties_raw" in source.columns or any(name in source.columns for name in DIVERTING_COLUMNS)
 
 
-def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: int) -> DataFrame:
+def with_diversion(
+    rows: DataFrame, source: Input, settings: Settings, now_ms: int, has_begun: bool = False
+) -> DataFrame:
     """The rows with where and until when each message is parked; `parked_topic` is null for one that does not wait.
 
+    has_begun  whether the log holds messages of the batch: a cancel that was accepted with them is parked whenever the rest
+               is put, because without its timer it would come to consumers as a message
     rows   typed input rows with `stored_properties` (without a UNIQ_KEY that the put makes)
     adds   `parked_topic` (string), `parked_queue` (int); `due_at_ms` (long, epoch milliseconds), or `due_after_ms` (long,
            milliseconds after its append); `diverting_pairs` (string): properties it gains besides REAL_QID and
@@ -67,8 +72,10 @@ def with_diversion(rows: DataFrame, source: Input, settings: Settings, now_ms: i
         {"requested_level": requested.level, "requested_time": requested.time, "is_half": requested.is_half}
     )
     is_delayed = ~F.col("is_half") & (F.coalesce("requested_level", F.lit(0)) > 0)
-    is_timed = ~F.col("is_half") & ~is_delayed & (F.coalesce(F.col("requested_time") > now_ms, F.lit(False)))
-    is_timed = is_timed & requested.may_be_timed
+    is_later = F.coalesce(F.col("requested_time") > now_ms, F.lit(False))
+    if has_begun:
+        is_later = is_later | (F.col("requested_time").isNotNull() & _cancels(source))
+    is_timed = ~F.col("is_half") & ~is_delayed & is_later & requested.may_be_timed
     level = clamped_level(F.col("requested_level"), levels)
     out_ms = timer_out_ms(F.col("requested_time"), settings["timerPrecisionMs"])
     pairs = F.concat(
@@ -225,8 +232,13 @@ def _is_true(value: Column) -> Column:
     return F.lower(value.cast("string")) == "true"
 
 
-def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list[Column]:
-    """Why a row cannot wait as it requests: sentences, each null where it can."""
+def diversion_complaints(
+    source: Input, settings: Settings, now_ms: int, has_begun: bool = False, is_whole: bool = False
+) -> list[Column]:
+    """Why a row cannot wait as it requests: sentences, each null where it can.
+
+    has_begun, is_whole  as in AcceptRules
+    """
     has = source.columns.__contains__
     complaints: list[Column] = []
     given = [name for name in ("delay_level", "deliver_through", "deliver_at_time") if has(name)]
@@ -246,8 +258,8 @@ def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list
             )
         )
     if has("deliver_at_time"):
-        complaints += _time_of_day_complaints(settings)
-    complaints += _timer_complaints(source, settings, now_ms)
+        complaints += _time_of_day_complaints(settings, is_whole)
+    complaints += _timer_complaints(source, settings, now_ms, has_begun)
     complaints += _far_complaints(source, now_ms)
     if has("cancel_unique_key"):
         time = F.col("requested_time")
@@ -277,15 +289,18 @@ def diversion_complaints(source: Input, settings: Settings, now_ms: int) -> list
     return complaints
 
 
-def _time_of_day_complaints(settings: Settings) -> list[Column]:
+def _time_of_day_complaints(settings: Settings, is_whole: bool) -> list[Column]:
     text = F.col("deliver_at_time")
     is_wrong = text.isNotNull() & ~text.rlike(TIME_OF_DAY_PATTERN)
     has_no_list = text.isNotNull() & F.col("level_list").isNull()
+    wrong = F.when(
+        is_wrong,
+        F.format_string('deliver_at_time is "%s"; expected a time from 00:00:00 to 23:59:59', text),
+    )
+    if is_whole:
+        return [wrong]  # the seconds from now have changed since the message was put
     return [
-        F.when(
-            is_wrong,
-            F.format_string('deliver_at_time is "%s"; expected a time from 00:00:00 to 23:59:59', text),
-        ),
+        wrong,
         F.when(
             has_no_list,
             F.format_string(
@@ -298,7 +313,19 @@ def _time_of_day_complaints(settings: Settings) -> list[Column]:
     ]
 
 
-def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Column]:
+def _cancels(source: Input) -> Column:
+    """Whether a row cancels a timed message."""
+    cancels = []
+    if "cancel_unique_key" in source.columns:
+        cancels.append(F.col("cancel_unique_key").isNotNull())
+    if "properties" in source.columns:
+        cancels.append(F.coalesce(F.col("properties")["TIMER_DEL_UNIQKEY"].isNotNull(), F.lit(False)))
+    if "properties_raw" in source.columns:
+        cancels.append(property_value(F.col("properties_raw"), "TIMER_DEL_UNIQKEY").isNotNull())
+    return reduce(Column.__or__, cancels, F.lit(False))
+
+
+def _timer_complaints(source: Input, settings: Settings, now_ms: int, has_begun: bool) -> list[Column]:
     """Sentences about timed messages that RocketMQ refuses (2.2)."""
     complaints = []
     if "properties_raw" in source.columns:
@@ -310,15 +337,10 @@ def _timer_complaints(source: Input, settings: Settings, now_ms: int) -> list[Co
             )
     time, now = F.col("requested_time"), F.lit(now_ms)
     is_timed = ~F.col("is_half") & (F.coalesce("requested_level", F.lit(0)) <= 0) & time.isNotNull()
-    cancels = [F.col("cancel_unique_key").isNotNull()] if "cancel_unique_key" in source.columns else []
-    if "properties" in source.columns:
-        cancels.append(F.coalesce(F.col("properties")["TIMER_DEL_UNIQKEY"].isNotNull(), F.lit(False)))
-    if "properties_raw" in source.columns:
-        cancels.append(property_value(F.col("properties_raw"), "TIMER_DEL_UNIQKEY").isNotNull())
-    for cancel in cancels:
+    if not has_begun:
         complaints.append(
             F.when(
-                is_timed & cancel & (time <= now),
+                is_timed & _cancels(source) & (time <= now),
                 F.format_string(
                     f"it cancels a message of %d, which is not after now ({now_ms}); that message is due already",
                     time,

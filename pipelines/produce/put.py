@@ -58,6 +58,10 @@ class Found:
         """The number of rows in the log."""
         return sum(self.parts.values())
 
+    def covers(self, rows: int) -> bool:
+        """Whether the appends cover an input of so many rows."""
+        return sum(to - first for first, to in self.parts) == rows
+
     @property
     def is_compared(self) -> bool:
         return self.parts.keys() <= set(self.same)

@@ -1,7 +1,7 @@
 """Put an input: freeze, accept, count, arrange where needed, append. The job put_messages reports the counts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -104,10 +104,35 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
                 with _as_counted():
                     arranged = arrange(counted, rules, staging, batch_id, options.selects, select)
                 counted = count_input(arranged, topics, options.split_batches)
-        if counted.bad_rows and options.on_bad == "reject":
-            raise BadInput(_refusal(counted))
+        if counted.bad_rows:
+            counted = _judged_with_its_batch(counted, before.result(), topics, options)
+        _refuse_bad_rows(counted, options, before)
         put = Put(counted, batch_id, is_own_id=options.batch_id is not None)
         return _put_counted(work, put, topics, before.result(), options)
+
+
+def _judged_with_its_batch(
+    counted: CountedInput, found: Found, topics: PutTopics, options: PutOptions
+) -> CountedInput:
+    """The counted input, where rows that the log holds are not bad because of what has changed since they were put.
+
+    found  what the log holds of the batch
+
+    Since then the time of a cancel may have passed, or a topic may have become read-only or lost queues. The rows of a batch
+    that has begun were accepted together, so a late cancel among them is put as if the put had not been cut short.
+    """
+    if not counted.bad_rows or not found.parts:
+        return counted
+    rules = replace(counted.given.rules, has_begun=True)
+    if found.covers(counted.rows):
+        whole = replace(rules, is_whole=True, topic_complaints=None, queues_by_topic=None)
+        again = count_for(replace(counted.given, rules=whole), topics, options.split_batches)
+    else:
+        again = count_input(replace(counted.given, rules=rules), topics, options.split_batches)
+    if options.on_bad == "reject":
+        return again
+    # Other bad rows were set aside when the batch was put, and are as bad now.
+    return again if again.agrees_with(found.parts) and not counted.agrees_with(found.parts) else counted
 
 
 def _put_counted(
@@ -123,9 +148,11 @@ def _put_counted(
         found = put.known(work.store.snapshot(), found)
         if counted.bad_rows:
             work.commit(lambda at: plan_quarantine(at, counted, put.batch_id))
-    for group in topics.missing_groups(counted.topics):
+    # Nothing is made for a batch that is there: its topics may have been deleted since.
+    appends = () if found.covers(counted.rows) else counted.topics
+    for group in topics.missing_groups(appends):
         work.commit(partial(plan_group, group=group))
-    if new := topics.missing(counted.topics):
+    if new := topics.missing(appends):
         work.commit(lambda at: plan_make_topics(at, new))
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in new)
         work.say(f"made on the fly: {made}")
@@ -227,12 +254,17 @@ def _counted_again(work: Work, put: Put) -> CountedInput:
     return counted
 
 
-def _refusal(counted: CountedInput) -> str:
+def _refuse_bad_rows(counted: CountedInput, options: PutOptions, found: Future[Found]) -> None:
+    """Raises BadInput with the first bad rows, where --on-bad is reject."""
+    if not counted.bad_rows or options.on_bad != "reject":
+        return
     listed = first_bad_rows(counted, BAD_ROWS_LISTED)
     lines = "".join(f"\n  {row.where}: {row.reason}" for row in listed)
     more = f"\n  … and {counted.bad_rows - len(listed)} more" if counted.bad_rows > len(listed) else ""
-    return (
-        f"{counted.bad_rows} of {counted.rows} rows cannot be put, so none was; "
+    there = found.result().rows
+    none = f"none was but the {there} that are in the log already" if there else "none was"
+    raise BadInput(
+        f"{counted.bad_rows} of {counted.rows} rows cannot be put, so {none}; "
         f"fix them, or put the others with --on-bad quarantine:{lines}{more}"
     )
 

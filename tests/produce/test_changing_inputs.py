@@ -133,6 +133,69 @@ def test_a_file_that_shrinks_while_it_is_written_stops_the_log(
     store.expect_promises()
 
 
+def cancelled(at_ms: int) -> list[dict[str, Any]]:
+    """A timed message, the cancel of it, and one of each topic and queue that may change."""
+    timed = {"topic": "T", "deliver_at_ms": at_ms}
+    return [
+        {**timed, "body": "timed", "unique_key": "k"},
+        {**timed, "body": "cancel", "cancel_unique_key": "k"},
+        {"topic": "T", "body": "now", "queue_id": 3},
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("named", [(), ("--batch-id", "mine")], ids=["by its files", "by a batch id"])
+def test_a_put_that_has_ended_is_there_whatever_has_changed_since(
+    life: Callable[..., Life], named: tuple[str, ...]
+) -> None:
+    store = life()
+    source = store.input(*cancelled(B + 10_000))
+    assert store.job("put_messages", B, "--input", source, *named).result["appended"] == 3
+    again = store.job("put_messages", B + 20_000, "--input", source, *named).result
+    assert (again["appended"], again["already"], again["rejected"]) == (0, 3, 0)
+    quarantine = (*named, "--on-bad", "quarantine")
+    again = store.job("put_messages", B + 20_000, "--input", source, *quarantine).result
+    assert (again["already"], again["rejected"]) == (3, 0)
+    for change in (("--queues", 2), ("--perm", "R")):
+        run = store.commitlake("topics", "--store", store.store.uri, "update", "T", *change)
+        assert run.exit_status == 0, run.stderr
+        again = store.job("put_messages", B + 20_000, "--input", source, *named).result
+        assert (again["appended"], again["already"]) == (0, 3)
+    assert store.store.rejected_messages.isEmpty()
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_the_late_cancel_of_a_put_that_was_cut_short_is_put_and_comes_to_nobody(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life()
+    directory = tmp_path / "files"
+    directory.mkdir()
+    for file, row in enumerate(cancelled(B + 10_000)):
+        write_jsonl(directory / f"{file}.jsonl", [row])
+    monkeypatch.setattr(counted_input, "APPEND_BYTES", 1)
+    monkeypatch.setattr(counted_input, "PARTS_OF_A_FILE", 2**40)
+
+    def killed(*_: object) -> put.Found:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(put.Found, "and_also", killed)
+        assert store.run("put_messages", B, "--input", directory).exit_status == 1
+    assert len(store.rows()) == 1
+    assert store.deliver(B + 20_000)["delivered"] == 1
+    again = store.job("put_messages", B + 20_000, "--input", directory).result
+    assert (again["appended"], again["already"]) == (2, 1)
+    store.deliver(B + 40_000)
+    assert sorted(bytes(row.body) for row in store.rows() if row.topic == "T") == [b"now", b"timed"]
+    assert store.store.scheduled_messages.isEmpty()
+    store.expect_promises()
+    # Of another batch the same cancel is late, and refused.
+    late = store.run("put_messages", B + 20_000, "--input", store.input(cancelled(B + 10_000)[1]))
+    assert (late.exit_status, "that message is due already" in late.stderr) == (2, True)
+
+
 def test_queues_that_change_between_two_appends_of_a_batch_id_leave_each_message_once(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
