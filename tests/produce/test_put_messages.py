@@ -139,6 +139,19 @@ def test_one_bad_row_and_nothing_is_put(commitlake: Commitlake, store: Store, tm
     assert "orders" not in {row.topic for row in store.topics.collect()}
 
 
+@pytest.mark.parametrize("options", [(), ("--selector", "random")], ids=["by arrival", "by a selector"])
+def test_bad_rows_of_an_input_to_be_arranged_are_named_by_their_lines(
+    commitlake: Commitlake, store: Store, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    order = {} if options else {"arrival": 1}
+    rows = [{"topic": "orders", "body": "a", **(order and {"arrival": 2})}, {"topic": "orders", **order}]
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows), *options)
+    assert run.exit_status == 2
+    assert "a.jsonl line 2: body is missing" in run.stderr
+    assert "writing the input down" not in run.stderr
+    assert "calling the selector" not in run.stderr
+
+
 def test_lines_without_text_count_as_lines(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     good, bad = '{"topic": "orders", "body": "a"}\n', '{"topic": "orders"}\n'
     for name, text in {
