@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
@@ -15,6 +16,7 @@ from pipelines.store.role import expect_master
 from pipelines.transaction.check import answers
 from pipelines.transaction.end import plan_end
 from pipelines.transaction.requests import open_halves_of, read_end_requests, requests_by_states
+from pipelines.transaction.state import TransactionState
 
 
 @job
@@ -66,6 +68,22 @@ def run_local_transactions(run: Run, batch_id: str, execute: Callable[..., Any])
     states = answers(open_halves, execute, run.store.settings["maxUnpackedBytes"]).toArrow()
     ended = end_by_states(run, states, from_check=False)
     return {**ended, "unknown": states.num_rows - sum(ended.values())}
+
+
+def roll_back_halves(run: Run, batch_id: str) -> dict[str, Any]:
+    """Roll back each open half that a batch has put, without its local transaction.
+
+    So a producer of RocketMQ does whose send came back with a timeout (docs/rocketmq/delay-retry-transaction.md 5.1).
+    """
+    open_halves = open_halves_of(run.store.snapshot(), batch_id)
+    state = F.lit(TransactionState.ROLLBACK.value).alias("state")
+    states = open_halves.select("physical_offset", state).toArrow()
+    if states.num_rows:
+        run.warn(
+            f"{states.num_rows:,} half messages are rolled back and their local transactions not run: slaves lack them. "
+            "Put them again, as another batch, once slaves follow"
+        )
+    return {**end_by_states(run, states, from_check=False), "unknown": 0}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from jobs.end_transactions import run_local_transactions
+from jobs.end_transactions import roll_back_halves, run_local_transactions
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
@@ -12,6 +12,7 @@ from pipelines.log.append_ids import expect_batch_id
 from pipelines.log.python_code import load_function, load_hook
 from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.produce.put_traces import expect_trace_topic, trace_batch
+from pipelines.produce.send_status import SendStatus
 from pipelines.reports.page.words import duration
 from pipelines.rocketmq.compression import Codec
 from pipelines.store.head import read_head
@@ -55,7 +56,8 @@ def put_messages(
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="Run this for each half message put, and end it by the state returned.",
+            help="Run this for each half message put, and end it by the state returned. Where slaves lack them in time, "
+            "they are rolled back instead.",
         ),
     ] = None,
     hook: Annotated[
@@ -99,7 +101,9 @@ def put_messages(
     counts = put_input(run, options)
     if trace:
         trace_batch(run, counts["batch_id"])
-    if execute is not None:
+    if execute is not None and counts["send_status"] != SendStatus.SEND_OK:
+        counts |= roll_back_halves(run, counts["batch_id"])
+    elif execute is not None:
         counts |= run_local_transactions(run, counts["batch_id"], execute)
     if trace or execute is not None:
         counts["next_offset"] = read_head(run.store.snapshot()).next_offset

@@ -515,6 +515,24 @@ def test_a_local_transaction_ends_what_it_was_run_for(life: Callable[..., Life],
 
 
 @pytest.mark.slow
+def test_a_local_transaction_is_not_run_where_slaves_lack_its_half(
+    life: Callable[..., Life], answers: None
+) -> None:
+    store = life(inSyncReplicas="2")
+    source = store.input(half("u1", "commit"), {"topic": "T", "body": "p"})
+    put = ("put_messages", B, "--input", source, "--local-transaction", "answers_of_a_test:by_body")
+    first = store.job(*put, "--wait-for-replicas", 10)
+    assert first.result["send_status"] == "FLUSH_SLAVE_TIMEOUT"
+    assert (first.result["committed"], first.result["rolled_back"], first.result["unknown"]) == (0, 1, 0)
+    assert "1 half messages are rolled back" in first.stderr
+    assert [row.topic for row in store.by_key("u1")] == [HALF]
+    # It has ended: put again, it is not run either, slaves or not.
+    again = store.job(*put).result
+    assert (again["send_status"], again["committed"], again["rolled_back"]) == ("SEND_OK", 0, 0)
+    store.expect_promises()
+
+
+@pytest.mark.slow
 def test_a_local_transaction_is_run_for_halves_that_were_put_back(
     life: Callable[..., Life], answers: None
 ) -> None:
