@@ -160,7 +160,7 @@ def _put_counted(
         work.commit(lambda at: plan_make_topics(at, new))
         made = ", ".join(f"{topic.topic} ({topic.write_queue_nums} queues)" for topic in new)
         work.say(f"made on the fly: {made}")
-    if hook is not None and found.rows < counted.good_rows:
+    if hook is not None and appends and found.rows < counted.good_rows:
         tell_before(counted.given.given_rows(), hook)
     counts = _append(work, put, found)
     if hook is not None and counts["appended"]:

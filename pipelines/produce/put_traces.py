@@ -26,10 +26,18 @@ def expect_trace_topic(at: Snapshot) -> None:
         )
 
 
-def trace_batch(work: Work, batch_id: str) -> None:
-    """Put traces of the messages of a batch, once, however often the batch is put."""
-    put = work.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id)).orderBy("physical_offset")
-    put_traces(work, traces_of_sends(as_messages(put)), f"{TRACE_PREFIX}{batch_id}")
+def trace_batch(work: Work, batch_id: str, messages: int) -> None:
+    """Put traces of the messages of a batch, once, however often the batch is put.
+
+    messages  how many the batch has; where the log holds fewer, the first have expired long after all were traced
+    """
+    put = work.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id))
+    if put.count() < messages:
+        work.say("messages of this batch have expired: their traces are not put again")
+        return
+    put_traces(
+        work, traces_of_sends(as_messages(put.orderBy("physical_offset"))), f"{TRACE_PREFIX}{batch_id}"
+    )
 
 
 def put_traces(work: Work, traces: DataFrame, batch_id: str) -> None:

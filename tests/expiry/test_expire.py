@@ -103,6 +103,27 @@ def test_old_segments_leave_every_table_and_nothing_that_was_counted_goes_back(
 
 
 @pytest.mark.slow
+def test_a_batch_whose_first_messages_have_expired_is_put_already(life: Callable[..., Life]) -> None:
+    # The batch's last segment stays for its last message.
+    one = life(**SETTINGS, topicReservedTime="kept:1000000")
+    rows = [{"topic": "kept" if n == 27 else "T", "queue_id": 0, "body": str(n)} for n in range(28)]
+    put = ("put_messages", "--batch-id", "mine", "--trace", "--input")
+    source = one.input(*rows)
+    assert one.job(put[0], B, *put[1:], source).result["appended"] == 28
+    one.put(FOUR - HOUR, {"topic": "T", "body": "young"})
+    one.job("dispatch", FOUR - HOUR)
+    maintain(one)
+    left = len(one.rows())
+    assert 0 < one.store.commitlog.where("append_id like 'mine:%'").count() < 28
+    again = one.job(put[0], FOUR + 1, *put[1:], source).result
+    assert (again["appended"], again["already"]) == (0, 28)
+    assert len(one.rows()) == left
+    other = one.input(*[row | {"body": f"another {row['body']}"} for row in rows])
+    refused = one.run(put[0], FOUR + 2, *put[1:], other)
+    assert (refused.exit_status, "batch id mine has put another input" in refused.stderr) == (2, True)
+
+
+@pytest.mark.slow
 def test_bounds_that_were_restored_to_before_an_expiry_are_refused(life: Callable[..., Life]) -> None:
     """What has expired since is in neither: its offsets would be given again, and groups would pass over new messages."""
     one = life(**SETTINGS)
