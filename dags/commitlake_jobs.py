@@ -44,9 +44,9 @@ TOLD_OF = {
 }  # fmt: skip
 
 
-def text(description: str, default: str = "", **more: Any) -> Param:
-    """A param for a line of text, which may be empty."""
-    return Param(default, type="string", description=description, **more)
+def text(description: str, **more: Any) -> Param:
+    """A param for a line of text, empty unless the run has it: any other default would hide the Variable's entry."""
+    return Param("", type="string", description=description, **more)
 
 
 SHARED_PARAMS = {

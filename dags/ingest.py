@@ -23,10 +23,10 @@ with DAG(
     params=SHARED_PARAMS
     | {
         "input": text("A file or directory of messages."),
-        "format": text("jsonl, parquet, delta or csv.", "jsonl"),
+        "format": text("jsonl, parquet, delta or csv; jsonl unless given."),
         "batch_id": text("Put once under this id; else a digest of the input's files."),
         "on_bad": text(
-            "reject: one bad row and nothing is put. quarantine: bad rows are kept aside.", "reject"
+            "reject: one bad row and nothing is put. quarantine: bad rows are kept aside. reject unless given."
         ),
         "import_from": text("Instead of input: a broker's storePathRootDir."),
         "broker_conf": text("The broker's settings, broker.conf; for import_from."),
@@ -35,17 +35,20 @@ with DAG(
 ):
 
     @task.branch
-    def source(params: dict | None = None) -> str:
-        return "import_store" if (params or {}).get("import_from") else "put_messages"
+    def source(import_from: str, params: dict | None = None) -> str:
+        """The job to run: the import where the run names a broker, or the Variable does and the run has no input."""
+        own = params or {}
+        is_import = own.get("import_from") or (import_from and not own.get("input"))
+        return "import_store" if is_import else "put_messages"
 
-    source() >> [
+    source(given("import_from")) >> [
         Job(
             job="put_messages",
             options={
                 "--input": given("input"),
-                "--format": given("format"),
+                "--format": given("format", "jsonl"),
                 "--batch-id": given("batch_id"),
-                "--on-bad": given("on_bad"),
+                "--on-bad": given("on_bad", "reject"),
             },
             outlets=[LOG_GREW],
         ),
