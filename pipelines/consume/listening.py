@@ -151,14 +151,15 @@ def handed_over(page: Page, listener: Listener, retry_topic: str) -> DataFrame:
 
 
 def handed_over_in_order(
-    page: Page, listener: Listener, retry_topic: str, tries: Mapping[int, tuple[int, int]], limit: int
+    page: Page, listener: Listener, retry_topic: str, tries: Mapping[int, Mapping[int, int]], limit: int
 ) -> DataFrame:
     """The columns of OUTCOMES, from handing a page to an orderly listener.
 
-    A queue stops at its first failed group, whose messages are `is_suspended`; nothing after it is handed over.
+    Of a group that fails, messages that have used up their tries are given up: they go to the dead letters. A queue stops
+    at the others, which are `is_suspended`; nothing after them is handed over.
 
-    tries  of queues that wait at a message: its offset, and how often it has been tried
-    limit  a group that fails after N earlier tries is given up: it goes to the dead letters, and the queue goes on
+    tries  of queues that wait: how often each message that failed has been tried, by its offset
+    limit  a message that fails after N earlier tries is given up
     """
     queues = [part.queue for part in page.parts]
 
@@ -171,16 +172,26 @@ def handed_over_in_order(
                     queue = handed.queues[rows[0]]
                     if queue in stopped:
                         continue
-                    offset, tried = tries.get(queue, (-1, 0))
-                    if tried and group[0].queue_offset == offset:
-                        group = [message.tried(tried) for message in group]
+                    if queue in tries:
+                        group = [
+                            message.tried(tries[queue].get(message.queue_offset or 0, 0)) for message in group
+                        ]
                     answer = call(group)
-                    if answer.ack_index < len(group) - 1:
-                        is_given_up = group[0].reconsume_times >= limit
-                        answer = replace(answer, ack_index=-1, delay_level=-1, is_suspended=not is_given_up)
-                        if not is_given_up:
-                            stopped.add(queue)
-                    handed.note(rows, group, answer)
+                    if answer.ack_index >= len(group) - 1:
+                        handed.note(rows, group, answer)
+                        continue
+                    failed = list(zip(rows, group, strict=True))
+                    # A message that has joined the group since has tries of its own left.
+                    given_up = [each for each in failed if each[1].reconsume_times >= limit]
+                    kept = [each for each in failed if each[1].reconsume_times < limit]
+                    for messages, is_suspended in ((given_up, False), (kept, True)):
+                        handed.note(
+                            [row for row, _ in messages],
+                            [message for _, message in messages],
+                            replace(answer, ack_index=-1, delay_level=-1, is_suspended=is_suspended),
+                        )
+                    if kept:
+                        stopped.add(queue)
                 yield handed.outcomes()
 
     return (

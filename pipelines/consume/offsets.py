@@ -7,6 +7,7 @@ earlier generation do not count.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Row
@@ -18,7 +19,9 @@ from pipelines.store.sql_text import text_literal
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, Table
 
 Queue = tuple[str, int]  # (topic, queue_id)
-Waits = tuple[int, int, int]  # queue offset of a message, how often it has been tried, due time (epoch ms)
+Waiting = tuple[int, int, int]  # queue offset of a message, how often it has been tried, due time (epoch ms)
+# What a queue waits at: the messages of the group of messages that failed together, ascending. Each counts its own tries.
+Waits = tuple[Waiting, ...]
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     }
     writes = [*_offset_writes(at, group, "", changed, rows, now_ms)]
     waiting = read_in_flight(at, group)
-    let_go = {queue: None for queue in waiting if queue in targets}
+    let_go: dict[Queue, Waits] = {queue: () for queue in waiting if queue in targets}
     if let_go:
         writes += _in_flight_writes(at, group, let_go)
     return Plan(tuple(writes), {"queues": len(changed)})
@@ -170,14 +173,21 @@ def _offset_writes(
 
 def read_in_flight(at: Snapshot, group: str) -> dict[Queue, Waits]:
     """The messages that queues of a group wait at."""
-    rows = at.rows(IN_FLIGHT, group=group)  # at most a row a queue
-    return {(row.topic, row.queue_id): (row.queue_offset, row.tries, row.due_ms) for row in rows}
+    # At most --batch-size rows a queue.
+    rows = sorted(
+        (row.topic, row.queue_id, row.queue_offset, row.tries, row.due_ms)
+        for row in at.rows(IN_FLIGHT, group=group)
+    )
+    return {
+        queue: tuple(row[2:] for row in of_queue)
+        for queue, of_queue in groupby(rows, key=lambda row: row[:2])
+    }
 
 
 def plan_in_flight(
-    at: Snapshot, group: str, changes: Mapping[Queue, Waits | None], reached: Iterable[Reached]
+    at: Snapshot, group: str, changes: Mapping[Queue, Waits], reached: Iterable[Reached]
 ) -> Plan:
-    """A plan that records which messages queues wait at, None: at none; queues changed by others keep theirs."""
+    """A plan that records which messages queues wait at, which may be none; queues changed by others keep theirs."""
     known = read_offsets(at, group)
     lost = {
         each.queue
@@ -188,17 +198,17 @@ def plan_in_flight(
     return Plan(_in_flight_writes(at, group, kept))
 
 
-def _in_flight_writes(at: Snapshot, group: str, changes: Mapping[Queue, Waits | None]) -> tuple[Write, ...]:
+def _in_flight_writes(at: Snapshot, group: str, changes: Mapping[Queue, Waits]) -> tuple[Write, ...]:
     known = read_in_flight(at, group)
-    changed = {queue: waits for queue, waits in changes.items() if known.get(queue) != waits}
+    changed = {queue: waits for queue, waits in changes.items() if known.get(queue, ()) != waits}
     if not changed:
         return ()
     topics = sorted({topic for topic, _ in changed})
-    waiting = {queue: waits for queue, waits in (known | changed).items() if waits is not None}
     rows = [
-        (group, topic, queue_id, *waits)
-        for (topic, queue_id), waits in sorted(waiting.items())
+        (group, topic, queue_id, *message)
+        for (topic, queue_id), waits in sorted((known | changed).items())
         if topic in topics
+        for message in waits
     ]
     return (keyed_write(at, IN_FLIGHT, rows, group, topics, is_first=not known),)
 

@@ -75,6 +75,7 @@ SUSPEND_MS = 1_000
 ERRORS_TOLD = 20
 # What a message takes on its way to the listener in addition to its record: numbers, and hosts as text.
 BESIDE_THE_RECORD_BYTES = 256
+_POSITION = ("queue", "queue_offset")
 
 
 @dataclasses.dataclass
@@ -189,7 +190,7 @@ class Reader:
             # Read after the queues: a copy that is promoted while the run lasts gets messages of its own after that.
             expect_follows(self.source.snapshot(), at.store.uri)
         in_flight = read_in_flight(at, self.options.group) if self.options.orderly else {}
-        for queue, (_, _, due_ms) in in_flight.items():
+        for queue, ((_, _, due_ms), *_) in in_flight.items():
             # A due time further ahead was written by a wrong clock, and no queue waits for it.
             if queue in positions and 0 < due_ms - self.run.now_ms <= SUSPEND_MS + CLOCKS_APART_MS:
                 ends[queue] = positions[queue]  # the message it waits at is not due yet
@@ -375,10 +376,14 @@ class Reader:
             reached[parts[row["queue"]].queue] = row["queue_offset_min"]
         suspending = [parts[index].queue for index in suspended.column("queue").unique().to_pylist()]
         handed = pc.sum(outcomes.column("handed")).as_py() or 0
+        # Messages that lie where their queue waits, or after it, are examined again: they are counted then.
         examined = sum(reached[part.queue] - part.from_offset for part in parts)
+        next_offsets = pa.array([reached[part.queue] for part in parts], pa.int64())
+        handed_before = handed - _lie_from(failed, next_offsets)
+        already_before = page.already.num_rows - _lie_from(page.already, next_offsets)
         self.counts.handed += handed
         self.counts.failed += failed.num_rows
-        self.counts.filtered += examined - (handed - suspended.num_rows) - page.already
+        self.counts.filtered += examined - handed_before - already_before
         if self.options.trace and handed:
             self._trace(page, failed, reached, round(took_ms / handed))
         if given_back.num_rows and not self.options.is_broadcasting:
@@ -390,7 +395,7 @@ class Reader:
             if self._is_still_mine(part.queue)
         ]
         if self.options.orderly:
-            self._record_waiting(parts, reached, suspending, waiting, come)
+            self._record_waiting(parts, suspended, waiting, come)
         lost = {part.queue for part in parts} - self.record(come)
         self._report_lost(lost)
         return reached, [*suspending, *lost, *(part.queue for part in filtered.stopped)]
@@ -409,7 +414,7 @@ class Reader:
             return handed_over_as_dataframe(page.rows, self.listener, retry_topic)
         if self.options.orderly:
             tries = {
-                index: waiting[part.queue][:2]
+                index: {offset: tries for offset, tries, _ in waiting[part.queue]}
                 for index, part in enumerate(page.parts)
                 if part.queue in waiting
             }
@@ -458,24 +463,21 @@ class Reader:
     def _record_waiting(
         self,
         parts: Sequence[Part],
-        reached: Mapping[Queue, int],
-        stopped: Sequence[Queue],
+        suspended: pa.Table,
         waiting: Mapping[Queue, Waits],
         come: Sequence[Reached],
     ) -> None:
         """Record the messages that queues wait at from now on, and remove those they wait at no more."""
-        mine = {each.queue for each in come}
-        changes: dict[Queue, Waits | None] = {}
-        for part in parts:
-            if part.queue not in mine:
-                continue
-            offset, tries, _ = waiting.get(part.queue, (-1, 0, 0))
-            if part.queue in stopped:
-                at_offset = reached[part.queue]
-                tried = tries if offset == at_offset else 0
-                changes[part.queue] = (at_offset, tried + 1, self.run.now_ms + SUSPEND_MS)
-            elif part.queue in waiting:
-                changes[part.queue] = None
+        due_ms = self.run.now_ms + SUSPEND_MS
+        offsets: dict[Queue, list[int]] = {part.queue: [] for part in parts}
+        for index, offset in zip(*(suspended.column(name).to_pylist() for name in _POSITION), strict=True):
+            offsets[parts[index].queue].append(offset)
+        changes: dict[Queue, Waits] = {}
+        for queue in (each.queue for each in come):
+            tries = {offset: tried for offset, tried, _ in waiting.get(queue, ())}
+            changes[queue] = tuple(
+                (offset, tries.get(offset, 0) + 1, due_ms) for offset in sorted(offsets[queue])
+            )
         self._commit_unless_cut(lambda at: plan_in_flight(at, self.options.group, changes, come))
 
     def record(self, reached: Sequence[Reached]) -> set[Queue]:
@@ -529,3 +531,13 @@ class Reader:
         at_end = self.options.from_ == (From.timestamp if is_retry else From.last)
         end: int = bounds[queue].max_offset
         return end if at_end else 0
+
+
+def _lie_from(messages: pa.Table, next_offsets: pa.Array) -> int:
+    """How many of some messages lie at the next offset of their queue or after it.
+
+    messages      `queue` (index in next_offsets), `queue_offset`
+    """
+    index, offset = (messages.column(name) for name in _POSITION)
+    limit = next_offsets.take(index.combine_chunks())
+    return pc.sum(pc.greater_equal(offset, limit)).as_py() or 0

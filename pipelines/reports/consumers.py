@@ -21,7 +21,17 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
     queue = ["topic", "queue_id"]
     ends = read_view(at, "topic_status").select(*queue, "max_offset")
     asked = at.read(SUBSCRIPTIONS).where(F.col("group") == group)
-    waiting = at.read(IN_FLIGHT).where(F.col("group") == group)
+    # Messages of a batch fail together: the queue waits at the first.
+    waiting = (
+        at.read(IN_FLIGHT)
+        .where(F.col("group") == group)
+        .groupBy(*queue)
+        .agg(
+            F.min("queue_offset").alias("waits_at"),
+            F.min_by("tries", "queue_offset").alias("tries"),
+            F.min_by("due_ms", "queue_offset").alias("due_ms"),
+        )
+    )
     # Retries are read unfiltered, whatever the group selects (docs/rocketmq/consume-filter-ha.md 2.1).
     is_retry = F.col("topic") == retry_topic(group)
     behind = F.try_subtract(F.coalesce("max_offset", F.lit(0)), F.col("next_offset"))
@@ -32,9 +42,7 @@ def consumer_status(at: Snapshot, group: str) -> DataFrame:
         .where(F.col("group") == group)
         .join(ends, queue, "left")
         .join(asked.select("topic", "expression_type", "expression"), "topic", "left")
-        .join(
-            waiting.select(*queue, F.col("queue_offset").alias("waits_at"), "tries", "due_ms"), queue, "left"
-        )
+        .join(waiting, queue, "left")
         .select(
             "group",
             "client_id",

@@ -67,6 +67,10 @@ def never(message):
     note(message)
     return ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
+def never_any(messages):
+    note(*messages)
+    return ConsumeStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+
 def as_table(messages: DataFrame) -> DataFrame:
     status = F.when(F.col("body_text") == "later", "RECONSUME_LATER").otherwise("CONSUME_SUCCESS")
     return messages.where("body_text != 'silent'").select("physical_offset", status.alias("status"))

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.consume import group_run, reader
 from pipelines.consume.pages import Page
+from pipelines.reports.consumers import consumer_status
 from schemas import CONSUMER_OFFSETS
 from tests.consume.listeners import Listeners
 from tests.life import SCHEDULE, B, Life
@@ -245,6 +246,35 @@ def test_an_orderly_message_is_given_up_after_its_tries(
     (dead,) = [row for row in store.rows() if row.topic == "%DLQ%g"]
     assert (bytes(dead.body), dead.reconsume_times) == (b"x", 2)
     assert offsets(store)["T", 0] == 1
+    store.expect_promises()
+
+
+@pytest.mark.slow
+def test_messages_of_an_orderly_batch_are_given_up_each_after_its_own_tries(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    def put(*bodies: str) -> None:
+        store.put(B, *[{"topic": "T", "queue_id": 0, "body": body} for body in bodies])
+        store.job("dispatch", B)
+
+    def dead() -> list[tuple[bytes, int]]:
+        return [(bytes(row.body), row.reconsume_times) for row in store.rows() if row.topic == "%DLQ%g"]
+
+    store = life()
+    orderly = (listeners.name("never_any"), "--orderly", "--batch-size", 3, "--max-reconsume-times", 1)
+    put("x")
+    consume(store, B, *orderly, failed=1)
+    put("y", "z")  # they join the group of x, which has been tried once
+    consume(store, B + 1_000, *orderly, failed=3, dead_lettered=1)
+    assert (dead(), offsets(store)["T", 0]) == ([(b"x", 2)], 1)
+    (queue,) = consumer_status(store.store.snapshot(), "g").where("waits_at IS NOT NULL").collect()
+    assert (queue.waits_at, queue.tries) == (1, 1)
+    consume(store, B + 2_000, *orderly, failed=2, dead_lettered=2)
+    assert dead() == [(b"x", 2), (b"y", 2), (b"z", 2)]
+    assert [handed[3:] for handed in listeners.handed()] == [
+        ["x", 0], ["x", 1], ["y", 0], ["y", 1], ["z", 0], ["z", 1],
+    ]  # fmt: skip
+    assert store.store.in_flight.isEmpty()
     store.expect_promises()
 
 

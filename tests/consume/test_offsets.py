@@ -60,9 +60,9 @@ def test_a_queue_that_a_run_reads_alone_is_taken_where_its_offset_is_another_s(
 def test_a_reset_lets_go_what_waits_in_its_queues_and_in_no_other(store: Store) -> None:
     come = [Reached(queue, 4) for queue in (FIRST, SECOND)]
     commit(store, lambda at: plan_commit(at, "g", "", come, B))
-    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: (4, 1, B), SECOND: (4, 2, B)}, come))
+    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: ((4, 1, B),), SECOND: ((4, 2, B),)}, come))
     commit(store, lambda at: plan_reset(at, "g", {FIRST: 0}, B))
-    assert read_in_flight(store.snapshot(), "g") == {SECOND: (4, 2, B)}
+    assert read_in_flight(store.snapshot(), "g") == {SECOND: ((4, 2, B),)}
     assert read_offsets(store.snapshot(), "g") == {FIRST: Offset(0, 1), SECOND: Offset(4)}
     # The run that read it before does not move it.
     late = commit(store, lambda at: plan_commit(at, "g", "", [Reached(FIRST, 9)], B)).result
@@ -101,18 +101,20 @@ def test_what_is_recorded_of_a_queue_leaves_all_others_as_they_are(store: Store)
 
 def test_where_a_queue_waits_is_changed_by_the_run_that_reads_it(store: Store) -> None:
     come = [Reached(queue, 4) for queue in (FIRST, SECOND, OTHER)]
-    waits = dict.fromkeys((FIRST, SECOND, OTHER), (4, 1, B))
+    waits = dict.fromkeys((FIRST, SECOND, OTHER), ((4, 1, B), (5, 1, B)))
     commit(store, lambda at: plan_commit(at, "g", "", come, B))
     for group in ("g", "h"):
         commit(store, lambda at, group=group: plan_in_flight(at, group, waits, come))
     assert plan_in_flight(store.snapshot(), "g", waits, come) == Plan()
     commit(store, lambda at: plan_reset(at, "g", {FIRST: 0}, B))
-    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: (0, 1, B)}, [Reached(FIRST, 0, generation=1)]))
+    commit(
+        store, lambda at: plan_in_flight(at, "g", {FIRST: ((0, 1, B),)}, [Reached(FIRST, 0, generation=1)])
+    )
 
     by_others = [Reached(FIRST, 6), Reached(SECOND, 6, was=5, is_alone=True)]
-    changes = dict.fromkeys([FIRST, SECOND])
+    changes = dict.fromkeys([FIRST, SECOND], ())
     assert plan_in_flight(store.snapshot(), "g", changes, by_others) == Plan()
     own = [Reached(FIRST, 6, generation=1), Reached(SECOND, 6, was=4, is_alone=True)]
-    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: None, SECOND: (5, 2, B)}, own))
-    assert read_in_flight(store.snapshot(), "g") == {SECOND: (5, 2, B), OTHER: (4, 1, B)}
+    commit(store, lambda at: plan_in_flight(at, "g", {FIRST: (), SECOND: ((5, 2, B),)}, own))
+    assert read_in_flight(store.snapshot(), "g") == {SECOND: ((5, 2, B),), OTHER: waits[OTHER]}
     assert read_in_flight(store.snapshot(), "h") == waits

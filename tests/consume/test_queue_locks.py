@@ -147,9 +147,9 @@ def test_a_run_that_lost_its_queue_moves_it_neither_back_nor_on(store: Store) ->
 def test_a_run_that_lost_its_queue_does_not_have_it_wait(store: Store) -> None:
     record(store, Reached(FIRST, 4, was=0), Reached(SECOND, 1, was=0))
     mine, lost = Reached(SECOND, 1, was=1, is_alone=True), Reached(FIRST, 2, was=0, is_alone=True)
-    waits = {FIRST: (2, 1, B), SECOND: (1, 1, B)}
+    waits = {FIRST: ((2, 1, B),), SECOND: ((1, 1, B),)}
     commit(store, lambda at: plan_in_flight(at, "g", waits, [mine, lost]))
-    assert read_in_flight(store.snapshot(), "g") == {SECOND: (1, 1, B)}
+    assert read_in_flight(store.snapshot(), "g") == {SECOND: ((1, 1, B),)}
 
 
 def test_names_of_a_broker_are_values_and_not_sql(store: Store) -> None:
@@ -157,7 +157,7 @@ def test_names_of_a_broker_are_values_and_not_sql(store: Store) -> None:
 
     def plan_all(at: Snapshot, group: str, offset: int) -> Plan:
         locks = plan_lock(at, group, [(topics[0], offset)], MINE, lambda _: True)
-        waits = plan_in_flight(at, group, {(topics[0], 0): (0, offset, B)}, [])
+        waits = plan_in_flight(at, group, {(topics[0], 0): ((0, offset, B),)}, [])
         offsets = plan_commit(at, group, "", [Reached((topic, 0), offset) for topic in topics[:offset]], 1)
         return Plan((*locks.writes, *waits.writes, *offsets.writes))
 
@@ -167,7 +167,7 @@ def test_names_of_a_broker_are_values_and_not_sql(store: Store) -> None:
     for group, offset in (("g", 2), (name, 3)):
         found = {queue: each.next_offset for queue, each in read_offsets(at, group).items()}
         assert found == {(topic, 0): offset for topic in topics}
-    assert read_in_flight(at, name) == {(topics[0], 0): (0, 3, B)}
+    assert read_in_flight(at, name) == {(topics[0], 0): ((0, 3, B),)}
     assert set(read_locks(at, name)) == {(topics[0], 3)}
 
 

@@ -89,7 +89,7 @@ def test_a_dispatch_beside_the_cut_leaves_nothing_of_what_was_cut_off(
 def test_an_orderly_message_that_is_cut_off_leaves_its_tries_to_no_other(split: Split) -> None:
     old, new = split
     for group, queue_offset in (("cut", 2), ("kept", 1)):
-        waits = {("T", 0): (queue_offset, 2, B)}
+        waits = {("T", 0): ((queue_offset, 2, B),)}
         commit(old.store, partial(plan_in_flight, group=group, changes=waits, reached=()))
     replicate(old.store.uri, new.store.uri)
     assert [(row.group, row.queue_offset) for row in old.store.in_flight.collect()] == [("kept", 1)]
