@@ -26,6 +26,8 @@ Queue = tuple[str, int]
 
 # The arrival of one row in this many, 8 bytes, comes to the driver.
 ROWS_OF_A_SAMPLE = 100
+# Where a bad row without an arrival lies in the order of arrival.
+ARRIVAL_OF_NONE = 0
 # How many bad rows of a split are kept to be shown.
 BAD_ROWS_SHOWN = 20
 
@@ -45,8 +47,8 @@ class CountedSplit:
     wide              topic -> (numbers among the good rows, turns) of parked rows whose REAL_QID may have over one digit
     bad               (row, reason) of rows that cannot be put, the first BAD_ROWS_SHOWN
     bad_rows          how many there are
-    arrival           (first, last, whether in order) of the arrival column; None when no row has one
-    without_arrival   rows that have none
+    arrival           (first, last, whether in order) of the arrivals of good rows; None when none of them has one
+    without_arrival   good rows that have none
     arrivals          of every ROWS_OF_A_SAMPLE-th row, int64: arrivals at which a part of the sorted input may begin
     units             for an input with batches: its units in order, instead of sizes
     """
@@ -191,8 +193,6 @@ def _count_rows(counted: CountedSplit, run: pa.RecordBatch) -> pa.Array | None:
     """The mask of good rows, None when all are good; counts rows, bad rows and the order of arrival."""
     first_row = counted.rows
     counted.rows += run.num_rows
-    if "arrival" in run.schema.names:
-        _count_arrival(counted, run.column("arrival"), first_row)
     good = None
     reasons = run.column("reason") if "reason" in run.schema.names else None
     if reasons is not None and reasons.null_count < len(reasons):
@@ -202,15 +202,22 @@ def _count_rows(counted: CountedSplit, run: pa.RecordBatch) -> pa.Array | None:
         for row in bad[: BAD_ROWS_SHOWN - len(counted.bad)].tolist():
             counted.bad.append((first_row + row, reasons[row].as_py()))
     counted.good_rows = counted.rows - counted.bad_rows
+    if "arrival" in run.schema.names:
+        _count_arrival(counted, run.column("arrival"), first_row, good)
     sizes = run.column("size_bytes")
     counted.size_bytes += pc.sum(sizes.filter(good) if good is not None else sizes).as_py() or 0
     return good
 
 
-def _count_arrival(counted: CountedSplit, column: pa.Array, first_row: int) -> None:
-    counted.without_arrival += column.null_count
-    given = column.fill_null(0).to_numpy(zero_copy_only=False)
+def _count_arrival(
+    counted: CountedSplit, column: pa.Array, first_row: int, good: pa.BooleanArray | None
+) -> None:
+    """Count the order of arrival of the good rows: a bad row may be a line that nothing can be read of."""
+    given = column.fill_null(ARRIVAL_OF_NONE).to_numpy(zero_copy_only=False)
     counted.arrivals.append(given[-first_row % ROWS_OF_A_SAMPLE :: ROWS_OF_A_SAMPLE].copy())
+    if good is not None:
+        column = column.filter(good)
+    counted.without_arrival += column.null_count
     arrival = column.drop_null().to_numpy(zero_copy_only=False)
     if not len(arrival):
         return

@@ -12,7 +12,7 @@ import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from pipelines.log.count import ROWS_OF_A_SAMPLE, CountedSplit
+from pipelines.log.count import ARRIVAL_OF_NONE, ROWS_OF_A_SAMPLE, CountedSplit
 from pipelines.log.place import input_row, last_not_above
 from pipelines.produce.accept import with_typed_columns
 from pipelines.produce.accepted_input import AcceptedInput
@@ -45,11 +45,12 @@ def arrange(
     Rows of the same arrival keep the order of the files' names and of the lines in them.
     """
     source, spark, by_arrival = counted.source, counted.given.session_with_splits(), counted.is_out_of_order
+    arrival = F.coalesce("arrival", F.lit(ARRIVAL_OF_NONE).cast("long"))
     rows = (
         source.read(spark)
         .transform(with_typed_columns, source)
         .withColumn("position", input_row(counted.splits))
-        .withColumn("order", F.col("arrival") if by_arrival else F.lit(0).cast("long"))
+        .withColumn("order", arrival if by_arrival else F.lit(0).cast("long"))
     )
     if selects:
         rows = rows.transform(with_selected_queues, select, counted.rules.queue_nums.of, batch_id)

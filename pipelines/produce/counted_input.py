@@ -81,12 +81,12 @@ class CountedInput:
 
     @property
     def is_out_of_order(self) -> bool:
-        """Whether `arrival` descends anywhere in the input. Raises BadInput where only some rows have one."""
+        """Whether `arrival` descends anywhere among the good rows. Raises BadInput where only some of them have one."""
         arrivals = [split.arrival for split in self.splits if split.arrival is not None]
         missing = sum(split.without_arrival for split in self.splits)
         if arrivals and missing:
             raise BadInput(
-                f"arrival is missing in {missing} rows and given in others; give it in all rows or in none"
+                f"arrival is missing in {missing} rows that can be put and given in others; give it in all rows or in none"
             )
         return any(not in_order for _, _, in_order in arrivals) or any(
             before[1] > after[0] for before, after in pairwise(arrivals)

@@ -183,6 +183,13 @@ def test_whether_rows_come_in_order_of_arrival(
     assert split.without_arrival == (first + second).count(None)
 
 
+def test_bad_rows_have_no_part_in_the_order_of_arrival() -> None:
+    bad = {"reason": "not a JSON object"}
+    [split] = counted(batch({"arrival": 2}, bad, {"arrival": 1} | bad, {"arrival": 3}), batch(bad))
+    assert (split.arrival, split.without_arrival) == ((2, 3, True), 0)
+    assert [each for one in split.arrivals for each in one.tolist()] == [2]
+
+
 def test_every_hundredth_arrival_comes_home_wherever_batches_end() -> None:
     arrivals = [{"arrival": each} for each in range(250)]
     [split] = counted(batch(*arrivals[:70]), batch(*arrivals[70:130]), batch(*arrivals[130:]))

@@ -250,6 +250,28 @@ def test_arrival_decides_the_order(commitlake: Commitlake, store: Store, tmp_pat
     assert not list(Path(store.uri.removeprefix("file:")).glob("_staging/*"))
 
 
+@pytest.mark.slow
+def test_a_bad_row_without_an_arrival_does_not_keep_the_others_out(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    lines = [
+        '{"topic": "T", "body": "second", "arrival": 20}',
+        "nonsense",
+        '{"topic": "T", "body": "first", "arrival": 10}',
+        '{"topic": "T", "body": "never", "arrival": "abc"}',
+    ]
+    source = tmp_path / "a.jsonl"
+    source.write_text("\n".join(lines))
+    for appended in (2, 0):
+        run = put(commitlake, store, source, "--on-bad", "quarantine")
+        assert (run.exit_status, run.result["appended"], run.result["rejected"]) == (0, appended, 2), (
+            run.stderr
+        )
+    assert bodies(store) == ["first", "second"]
+    reasons = {row.reason for row in store.rejected_messages.collect()}
+    assert reasons == {"not a JSON object", "arrival is abc; expected a whole number of type long"}
+
+
 def test_bodies_are_compressed_only_when_asked(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     rows = [{"topic": "T", "body": "a" * 500}, {"topic": "T", "body": "b"}]
     put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows), "--compress-over", "100")
