@@ -3,7 +3,7 @@
 The rules are RocketMQ's (docs/rocketmq/store.md 1.8–1.12, 7.3, 7.4; consume-filter-ha.md 1.2–1.4).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -43,7 +43,7 @@ def accepted(rows: DataFrame, source: Input, rules: AcceptRules) -> DataFrame:
     has = source.columns.__contains__
     settings = rules.settings
     typed = rows if source.is_staged else rows.transform(with_typed_columns, source)
-    body = _body(source)
+    body = given_body(source.columns)
     plain = typed.withColumn("plain_body", body)
     sys_flag = F.coalesce(F.col("sys_flag"), F.lit(0)) if has("sys_flag") else F.lit(0)
     born_host = F.coalesce(F.col("born_host"), F.lit(settings.store_host)) if has("born_host") else None
@@ -245,11 +245,12 @@ def _integer_hash(number: Column) -> Column:
     return F.when(fits, number).otherwise(signed).cast("int")
 
 
-def _body(source: Input) -> Column:
+def given_body(columns: Collection[str]) -> Column:
+    """The bytes of a row's body, of `body` or else `body_base64`; `columns` are those that the input has."""
     texts = []
-    if "body" in source.columns:
+    if "body" in columns:
         texts.append(F.col("body").cast("binary"))
-    if "body_base64" in source.columns:
+    if "body_base64" in columns:
         texts.append(F.try_to_binary(F.col("body_base64").cast("string"), F.lit("base64")))
     return F.coalesce(*texts)
 

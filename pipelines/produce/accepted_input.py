@@ -99,4 +99,6 @@ class AcceptedInput:
 
     def given_rows(self) -> DataFrame:
         """The input's rows as they came, with typed columns."""
-        return self.source.read(self.session_with_splits()).transform(with_typed_columns, self.source)
+        rows = self.source.read(self.session_with_splits())
+        # An arranged copy has typed columns already, and no sharding_key.
+        return rows if self.source.is_staged else rows.transform(with_typed_columns, self.source)

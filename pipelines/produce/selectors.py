@@ -8,17 +8,28 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipelines.log.message import Message
+from pipelines.log.message import Message, read_properties
 from pipelines.log.python_code import expect_no_control_c, text_of
+from pipelines.produce.accept import given_body
 from pipelines.spark_internals.arrow import over_columns
 
 Selector = Callable[[list[int], Message, Any], int]
 
-# The input columns that the user's code receives, where the input has them.
-GIVEN = ("topic", "body", "tags", "keys", "properties", "unique_key", "flag", "born_timestamp", "born_host")
+# The input columns, beside the body, that a message for the user's code is made of, where the input has them.
+_GIVEN = (
+    "topic", "tags", "keys", "properties", "properties_raw", "unique_key", "flag", "born_timestamp", "born_host",
+)  # fmt: skip
+
+
+def given_columns(rows: DataFrame) -> list[Column]:
+    """The columns of typed input rows from which given_message makes a message."""
+    return [
+        given_body(rows.columns).alias("body"),
+        *(F.col(name) for name in _GIVEN if name in rows.columns),
+    ]
 
 
 def with_selected_queues(
@@ -32,8 +43,6 @@ def with_selected_queues(
     adds    `selector_problem` (string): how the user's function failed; null where it did not
     """
     has = rows.columns
-    fields = [F.col(name) for name in GIVEN if name in has]
-    names = [name for name in GIVEN if name in has]
     chosen = F.col("queue_id") if "queue_id" in has else F.lit(None).cast("int")
     sharded = F.col("shard").isNotNull() if "shard" in has and select is None else F.lit(False)
     argument = F.col("sharding_key").cast("string") if "sharding_key" in has else F.lit(None).cast("string")
@@ -53,7 +62,7 @@ def with_selected_queues(
     answer = over_columns(
         choose,
         "queue_id int, problem string",
-        F.struct(*[field.alias(name) for field, name in zip(fields, names, strict=True)]),
+        F.struct(*given_columns(rows)),
         argument,
         F.col("position"),
     )
@@ -94,9 +103,11 @@ def _choose(
 
 
 def given_message(row: Mapping[str, Any]) -> Message:
-    """The message of an input row, with the columns of GIVEN that the input has."""
-    body = row.get("body")
-    given = {name: value for name, value in row.items() if name in GIVEN[2:] and value is not None}
-    return Message(
-        topic=row["topic"] or "", body=body.encode() if isinstance(body, str) else body or b"", **given
-    )
+    """The message of an input row, with the values of given_columns; `properties_raw` stands for all its properties."""
+    given = {name: row[name] for name in _GIVEN if row.get(name) is not None}
+    stored = given.pop("properties_raw", None)
+    if stored is not None:
+        properties = read_properties(stored)
+        named = {"tags": "TAGS", "keys": "KEYS", "unique_key": "UNIQ_KEY"}
+        given |= {"properties": properties} | {field: properties.get(name) for field, name in named.items()}
+    return Message(**{"topic": "", **given, "body": row["body"] or b""})

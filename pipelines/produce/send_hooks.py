@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.log.message import Message, message_columns, messages_of
-from pipelines.produce.selectors import GIVEN, given_message
+from pipelines.produce.selectors import given_columns, given_message
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,18 @@ class SendMessageContext:
 
 def tell_before(rows: DataFrame, hook: Any) -> None:
     """Call `send_message_before` of a hook, if it has one, for each of some typed input rows."""
-    names = [name for name in (*GIVEN, "producer_group") if name in rows.columns]
+    group = ["producer_group"] if "producer_group" in rows.columns else []
 
     def contexts(batch: pa.RecordBatch) -> Iterator[SendMessageContext]:
         for row in batch.column("given").to_pylist(maps_as_pydicts="lossy"):
             yield SendMessageContext(given_message(row), row.get("producer_group"))
 
-    _tell_each(rows.select(F.struct(*names).alias("given")), contexts, hook, "send_message_before")
+    _tell_each(
+        rows.select(F.struct(*given_columns(rows), *group).alias("given")),
+        contexts,
+        hook,
+        "send_message_before",
+    )
 
 
 def tell_after(stored: DataFrame, hook: Any, max_unpacked_bytes: int) -> None:

@@ -1,5 +1,6 @@
 """What is told of sends and of consumption: hooks, and trace messages (docs/rocketmq/consume-filter-ha.md 1.6)."""
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from pipelines.store.head import read_head
 from tests.consume.listeners import Listeners
-from tests.life import SCHEDULE, B, Life
+from tests.life import SCHEDULE, B, Life, raw
 from tests.model.log import read_properties
 
 SEND_HOOK = """
@@ -29,6 +30,23 @@ class Hook:
     def send_message_after(self, context):
         message = context.message
         self.note("after", message.topic, message.body.decode(), context.status, message.queue_offset)
+"""
+
+CODE_THAT_READS = """
+import json
+
+def note(message):
+    words = [message.body.hex(), message.tags, message.keys, message.unique_key, dict(message.properties)]
+    with open({notes!r}, "a") as file:
+        file.write(json.dumps(words) + "\\n")
+
+def select(queues, message, argument):
+    note(message)
+    return 0
+
+class Hook:
+    def send_message_before(self, context):
+        note(context.message)
 """
 
 
@@ -81,6 +99,25 @@ def test_a_put_is_told_to_its_hook_and_traced_once(
     assert (again["appended"], again["already"]) == (0, 2)
     assert len(traces(store)) == 2
     assert len(notes.read_text().splitlines()) == 4
+
+
+def test_a_hook_and_a_selector_get_the_body_and_the_properties_whichever_columns_hold_them(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    (tmp_path / "code_that_reads.py").write_text(CODE_THAT_READS.format(notes=str(notes)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = life()
+    encoded = {"body_base64": base64.b64encode(b"\xff\x00").decode()}
+    source = store.input(
+        {"topic": "T", "body": "text", "tags": "x", "sharding_key": "s"},
+        {"topic": "T", **encoded, "properties_raw": raw(TAGS="t", KEYS="k", UNIQ_KEY="u", own="o")},
+    )
+    code = ("--hook", "code_that_reads:Hook", "--selector", "code_that_reads:select")
+    store.job("put_messages", B, "--input", source, *code)
+    message = ["ff00", "t", "k", "u", {"TAGS": "t", "KEYS": "k", "UNIQ_KEY": "u", "own": "o"}]
+    told = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert told == [["74657874", "x", None, None, {}], message] * 2
 
 
 @pytest.mark.slow
