@@ -96,13 +96,14 @@ class Page:
 
 
 def read_page(
-    at: Snapshot, parts: Sequence[Part], group: str, selection: Selection, home: Snapshot | None = None
+    at: Snapshot, parts: Sequence[Part], group: str | None, selection: Selection, home: Snapshot | None = None
 ) -> Page:
-    """The page of some parts: the rows that a group selects and has not sent back before.
+    """The page of some parts: the rows that are selected and that a group has not sent back before.
 
     So a message that a run sent back before it was killed, its progress unrecorded, is not handed over again.
 
-    home  the store that failures go to, where `at` is another copy: it knows what was sent back
+    group  None: also what was sent back. It is for a broadcasting client, which reads no retries
+    home   the store that failures go to, where `at` is another copy: it knows what was sent back
     """
     entries = _in_ranges(followed_rows(at, CONSUME_QUEUE), parts)
     if selection.has_codes:
@@ -130,8 +131,7 @@ def read_page(
         rows = _in_ranges(
             at.read_in_tasks(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         ).where(selection.of_row())
-    taken = _sent_back(home or at, group, spans)
-    if not taken.num_rows:
+    if group is None or not (taken := _sent_back(home or at, group, spans)).num_rows:
         return Page(parts, rows, largest_size, _NONE_ALREADY)
     claim = claim_of(group, F.col("generation"))
     mine = F.broadcast(at.store.spark.createDataFrame(taken))

@@ -297,6 +297,8 @@ class Reader:
         """Read page after page from `positions` to the ends of the queues, within the limits of the run."""
         ends = here.ends
         generations = {queue: offset.generation for queue, offset in here.known.items()}
+        # Each broadcasting client gets every message: a group that also reads in clustering may have sent some back.
+        sends_back = None if self.options.is_broadcasting else self.options.group
         first = size = ENTRIES_OF_A_PAGE if self.selection.has_codes else MESSAGES_OF_A_PAGE
         while not self._is_out_of_time:
             left, left_bytes = self._left
@@ -311,12 +313,12 @@ class Reader:
             if not parts:
                 return
             began = time.monotonic()
-            page = read_page(here.source, parts, self.options.group, self.selection, here.at)
+            page = read_page(here.source, parts, sends_back, self.selection, here.at)
             if left is not None or left_bytes is not None:
                 cut, size_bytes = cut_to(page, left, left_bytes)
                 self.counts.bytes += size_bytes
                 if cut != parts:
-                    page = read_page(here.source, cut, self.options.group, self.selection, here.at)
+                    page = read_page(here.source, cut, sends_back, self.selection, here.at)
             reached, stopped = self._hand_over(self._filtered(page), here.in_flight)
             for queue in stopped:
                 ends[queue] = reached[queue]

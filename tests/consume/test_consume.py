@@ -313,6 +313,18 @@ def test_broadcasting_clients_each_read_all_and_send_nothing_back(
 
 
 @pytest.mark.slow
+def test_broadcasting_clients_also_read_what_their_group_has_sent_back(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "ok", "later")
+    consume(store, B, listeners.name("by_body"), consumed=1, failed=1, sent_back=1)
+    listeners.handed()
+    consume(store, B, listeners.name("accept"), "--model", "broadcasting", "--client-id", "c1", consumed=2)
+    assert [handed[3] for handed in listeners.handed()] == ["ok", "later"]
+
+
+@pytest.mark.slow
 def test_clients_share_the_queues(life: Callable[..., Life], listeners: Listeners) -> None:
     store = life()
     store.put(B, *[{"topic": "T", "queue_id": n, "body": str(n)} for n in range(4)])

@@ -101,6 +101,9 @@ def test_what_the_group_has_sent_back_is_not_handed_over_again(
     append(store, tagged, tagged, tagged, {**SENT_BACK, "claim": claim, "queue_offset": 0})
     commit(store, plan_dispatch)
     selection = Selection(Subscription("g", "orders", expression=expression), "%RETRY%g")
-    found = read_page(store.snapshot(), [Part(("orders", 0), 0, 3)], "g", selection)
+    part = Part(("orders", 0), 0, 3)
+    found = read_page(store.snapshot(), [part], "g", selection)
     assert sorted(row.queue_offset for row in found.rows.collect()) == handed
     assert (found.already.num_rows, found.largest_size) == (already, 100)
+    of_a_broadcasting_client = read_page(store.snapshot(), [part], None, selection)
+    assert sorted(row.queue_offset for row in of_a_broadcasting_client.rows.collect()) == [0, 1, 2]
