@@ -26,6 +26,8 @@ ORDER = {"topic": "OrderTopic", "body": '{"order": 1, "amount": 9.5}', "keys": "
 SEGMENT_BYTES = 65_536
 # A block that begins with its file's name, up to the commands that follow it.
 CODE = r"^    # (\w+)\.py\n((?:(?!    commitlake )(?:    .*)?\n)+)"
+# A block of Python; one that is a module begins with its file's name.
+BLOCK = r"^```python\n(?:# (\w+)\.py\n)?(.*?)^```$"
 # Typed by other tests: tests/reports/test_page_in_a_browser.py, which ends it, and tests/quality, with every option of
 # validate. It takes as long as a page's other commands together.
 LEFT_OUT = re.compile(r"report .*--watch|validate .* --(full|repair|cut-damaged)")
@@ -62,14 +64,14 @@ def typed(
     words: Mapping[str, str] | None = None,
     before: Mapping[str, Callable[[], object]] | None = None,
     done: Collection[str] = (),
-) -> list[str]:
-    """Run a page's commands in their order, each once; returns them.
+) -> dict[str, JobRun]:
+    """Run a page's commands in their order, each once; returns each with its run.
 
     words   what stands in a page for something of the reader's, and what the reader types instead
     before  what a reader has to do before a command, by the command's beginning
     done    commands that have been run already
     """
-    ran = list[str]()
+    ran = dict[str, JobRun]()
     for command in dict.fromkeys(commands_of(PROJECT / page)):
         if command in done or LEFT_OUT.match(command):
             continue
@@ -80,7 +82,7 @@ def typed(
             *[seen_from_anywhere((words or {}).get(word, word)) for word in shlex.split(command)]
         )
         assert run.exit_status == 0, f"{page}: {command}\n{run.stderr}"
-        ran.append(command)
+        ran[command] = run
     return ran
 
 
@@ -149,3 +151,83 @@ def test_what_is_done_every_day_and_when_something_happens(
     ran = typed(commitlake, "docs/operations.md", words, before)
     assert len(ran) > 20
     typed(commitlake, "docs/quality.md", words, done=["validate --store URI"])
+
+
+@pytest.fixture
+def python_page(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modules that docs/python.md shows, where a reader would save them; returns its blocks that are no modules."""
+    (here / "demo").mkdir()
+    text = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
+    programs = []
+    for module, code in re.findall(BLOCK, text, re.MULTILINE | re.DOTALL):
+        code = code.replace('"demo/', f'"{here}/demo/')
+        if module:
+            (here / f"{module}.py").write_text(code)
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        else:
+            programs.append(code)
+    return programs
+
+
+def test_the_python_of_its_page_runs(
+    commitlake: Commitlake, store: Store, here: Path, python_page: list[str]
+) -> None:
+    def order(customer: str, body: dict[str, object], **properties: str) -> dict[str, object]:
+        of_order = {"customer": customer, **properties}
+        return {"topic": "OrderTopic", "body": json.dumps(body), "properties": of_order}
+
+    # Of the first customer's three orders, which share a queue, the second has no address.
+    orders = [
+        order("c1", {"address": "a"}, amount="900", region="us-1"),
+        order("c1", {}, amount="900", region="eu-1"),
+        order("c1", {"address": "b"}, amount="20", region="us-1"),
+        order("c2", {"address": "a street with a very long name, 1"}),
+    ]
+    an_hour_ago = int(datetime.now(UTC).timestamp() * 1_000) - 3_600_000
+    payments = [
+        {
+            "topic": "PaymentTopic",
+            "body": body,
+            "tags": "confirmed",
+            "transaction": True,
+            "producer_group": "billing",
+        }
+        | {"born_timestamp": an_hour_ago}
+        for body in ('{"account": 1, "amount": 5}', '{"account": 1, "amount": 0}', "{}")
+    ]
+    write_jsonl(here / "orders.jsonl", orders)
+    write_jsonl(here / "payments.jsonl", payments)
+    write_jsonl(here / "more.jsonl", [{"topic": "AuditTopic", "body": "", "unique_key": "U1"}])
+    Path("demo/store").symlink_to(store.uri.removeprefix("file:"))
+
+    ran = typed(commitlake, "docs/python.md")
+    selected = {
+        row.queue_id
+        for row in store.messages.where("topic = 'OrderTopic' AND properties['customer'] = 'c1'").collect()
+    }
+    assert len(selected) == 1
+    results = {option: run.result for command, run in ran.items() for option in shlex.split(command)}
+    assert counted(results["billing:execute"], "committed", "rolled_back", "unknown") == (1, 1, 1)
+    assert counted(results["billing:check"], "checked", "committed") == (1, 1)
+    assert counted(results["shipping"], "consumed", "failed", "sent_back") == (3, 1, 1)
+    assert counted(results["once"], "consumed", "dead_lettered") == (3, 1)
+    assert counted(results["lists"], "consumed", "failed") == (2, 2)
+    assert counted(results["revenue"], "consumed", "failed") == (3, 1)
+    assert counted(results["archive"], "consumed", "filtered") == (1, 3)
+    assert counted(results["uploaded"], "consumed", "filtered") == (1, 3)
+    notes = (here / "demo" / "audit.txt").read_text().splitlines()
+    assert notes.count("sent U1 to AuditTopic") == 1
+    assert sorted(line.split(": ")[1].split()[0] for line in notes[1:]) == ["FAILED", *["SUCCESS"] * 3]
+
+    names: dict[str, object] = {}
+    for program in python_page:
+        exec(program, names)
+    assert (names["large"], names["lag"]) == (1, 0)
+    assert names["shares"] == {
+        "client-1": ["broker-a:0", "broker-a:1"],
+        "client-2": ["broker-a:2"],
+    }
+
+
+def counted(result: Mapping[str, int], *names: str) -> tuple[int, ...]:
+    return tuple(result[name] for name in names)
