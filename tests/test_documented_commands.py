@@ -169,6 +169,7 @@ def python_page(here: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return programs
 
 
+@pytest.mark.nightly
 def test_the_python_of_its_page_runs(
     commitlake: Commitlake, store: Store, here: Path, python_page: list[str]
 ) -> None:

@@ -38,7 +38,8 @@ def with_selected_queues(
     """The rows with `queue_id` chosen where the row has no queue; random also leaves rows with a sharding key alone.
 
     rows    typed input rows and `position` (long, unique)
-    select  the user's function; None: random, the same queue for the same batch id and position
+    select  the user's function; None: random, the same queue for the same batch id and position. A batch has one queue: its
+            name counts in place of positions
     queues  a topic's number of queues
     adds    `selector_problem` (string): how the user's function failed; null where it did not
     """
@@ -47,13 +48,17 @@ def with_selected_queues(
     sharded = F.col("shard").isNotNull() if "shard" in has and select is None else F.lit(False)
     argument = F.col("sharding_key").cast("string") if "sharding_key" in has else F.lit(None).cast("string")
 
-    def choose(message: pa.Array, arguments: pa.Array, positions: pa.Array) -> pa.Array:
+    seed = F.col("position").cast("string")
+    if "batch" in has:
+        seed = F.coalesce(F.concat(F.lit("batch "), "batch"), seed)
+
+    def choose(message: pa.Array, arguments: pa.Array, seeds: pa.Array) -> pa.Array:
         answers = [
-            _choose(dict(row), argument, position, select, queues, batch_id)
-            for row, argument, position in zip(
+            _choose(dict(row), argument, seed, select, queues, batch_id)
+            for row, argument, seed in zip(
                 message.to_pylist(maps_as_pydicts="lossy"),
                 arguments.to_pylist(),
-                positions.to_pylist(),
+                seeds.to_pylist(),
                 strict=True,
             )
         ]
@@ -64,7 +69,7 @@ def with_selected_queues(
         "queue_id int, problem string",
         F.struct(*given_columns(rows)),
         argument,
-        F.col("position"),
+        seed,
     )
     decided = chosen.isNotNull() | sharded
     return (
@@ -78,14 +83,14 @@ def with_selected_queues(
 def _choose(
     row: dict[str, Any],
     argument: str | None,
-    position: int,
+    seed: str,
     select: Selector | None,
     queues: Callable[[str], int],
     batch_id: str,
 ) -> dict[str, Any]:
     count = queues(row["topic"] or "")
     if select is None:
-        return {"queue_id": zlib.crc32(f"{batch_id}:{position}".encode()) % count, "problem": None}
+        return {"queue_id": zlib.crc32(f"{batch_id}:{seed}".encode()) % count, "problem": None}
     try:
         queue_id = select(list(range(count)), given_message(row), argument)
     except BaseException as failure:

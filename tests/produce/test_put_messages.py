@@ -386,6 +386,17 @@ def test_the_selector_random_spreads_a_batch_alike_each_time(
     assert len(set(first[88:])) == 1
 
 
+def test_the_selector_random_chooses_one_queue_for_a_batch(
+    commitlake: Commitlake, store: Store, tmp_path: Path
+) -> None:
+    rows = [{"topic": "T", "body": f"{n}", "batch": f"b{n // 8}"} for n in range(64)]
+    run = put(commitlake, store, write_jsonl(tmp_path / "a.jsonl", rows), "--selector", "random")
+    assert (run.exit_status, run.result["appended"]) == (0, 64), run.stderr
+    queues = [row.queue_id for row in store.commitlog.orderBy("physical_offset").collect()]
+    assert all(len(set(queues[first : first + 8])) == 1 for first in range(0, 64, 8))
+    assert len(set(queues)) > 1
+
+
 def test_csv_and_delta_are_inputs_too(commitlake: Commitlake, store: Store, tmp_path: Path) -> None:
     table = tmp_path / "delta"
     spark = store.spark
