@@ -109,7 +109,7 @@ def expect_uploads(settings: Settings) -> None:
     if not settings["filterSupportUpload"]:
         raise BadInput(
             "this store takes no source of class filters (filterSupportUpload is false); name a class as MODULE:NAME, "
-            "or make a store with filterSupportUpload=true"
+            "or allow it with `commitlake settings set filterSupportUpload=true`"
         )
 
 

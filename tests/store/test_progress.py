@@ -196,7 +196,7 @@ def restore(store: Store, table: Table, version: int) -> None:
 def test_a_missing_table_is_named_and_nothing_is_written_in_its_place(store: Store) -> None:
     append(store, MESSAGE)
     delete(store, PROGRESS, CLAIMS)
-    with pytest.raises(TableMissing, match="has no table progress: `commitlake dispatch` makes it again"):
+    with pytest.raises(TableMissing, match="has no table progress: `commitlake dispatch"):
         store.snapshot().number(CLAIMS)
     with pytest.raises(TableMissing):
         dispatch(store)
