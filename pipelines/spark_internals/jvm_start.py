@@ -39,6 +39,8 @@ class StartedJvm:
         self._said = self._folder / "connection"
         options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         of_pyspark = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._said)}
+        # A Ctrl-C waits until this process knows the JVM: else nobody would end it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             self._process = Popen(
                 [_spark_home() / "bin" / "spark-submit", *options, "pyspark-shell"],
@@ -46,10 +48,12 @@ class StartedJvm:
                 env={**os.environ, **environment, **of_pyspark},
                 preexec_fn=_ignore_control_c,
             )
+            atexit.register(self._leave)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
-        atexit.register(self._leave)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -103,3 +107,4 @@ def _spark_home() -> Path:
 
 def _ignore_control_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # a JVM inherits the mask
