@@ -70,18 +70,22 @@ def run_local_transactions(run: Run, batch_id: str, execute: Callable[..., Any])
     return {**ended, "unknown": states.num_rows - sum(ended.values())}
 
 
-def roll_back_halves(run: Run, batch_id: str) -> dict[str, Any]:
-    """Roll back each open half that a batch has put, without its local transaction.
+def roll_back_halves(run: Run, batch_id: str, from_offset: int | None) -> dict[str, Any]:
+    """Roll back each open half that a batch has put from a physical offset on, without its local transaction.
+
+    from_offset  where this run began to append; None where it appended nothing. Halves of an earlier run stay open: their
+                 local transactions may have been run
 
     So a producer of RocketMQ does whose send came back with a timeout (docs/rocketmq/delay-retry-transaction.md 5.1).
     """
-    open_halves = open_halves_of(run.store.snapshot(), batch_id)
+    is_new = F.lit(False) if from_offset is None else F.col("physical_offset") >= from_offset
+    open_halves = open_halves_of(run.store.snapshot(), batch_id).where(is_new)
     state = F.lit(TransactionState.ROLLBACK.value).alias("state")
     states = open_halves.select("physical_offset", state).toArrow()
     if states.num_rows:
         run.warn(
             f"{states.num_rows:,} half messages are rolled back and their local transactions not run: slaves lack them. "
-            "Put them again, as another batch, once slaves follow"
+            "Put these alone again, as another batch, once slaves follow"
         )
     return {**end_by_states(run, states, from_check=False), "unknown": 0}
 

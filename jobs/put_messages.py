@@ -102,7 +102,7 @@ def put_messages(
     if trace:
         trace_batch(run, counts["batch_id"], counts["appended"] + counts["already"])
     if execute is not None and counts["send_status"] != SendStatus.SEND_OK:
-        counts |= roll_back_halves(run, counts["batch_id"])
+        counts |= roll_back_halves(run, counts["batch_id"], counts["first_offset"])
     elif execute is not None:
         counts |= run_local_transactions(run, counts["batch_id"], execute)
     if trace or execute is not None:

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pipelines.broker_files.chain import Checks, RecordChain, Skipped
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.queue_bounds import QueueBounds, queue_names, read_queue_bounds
-from pipelines.broker_files.recovery import LogEnd, RecoveryRules, first_recovered, log_end
+from pipelines.broker_files.recovery import ABORT, LogEnd, RecoveryRules, first_recovered, log_end
 from pipelines.broker_files.rows import Piece
 from pipelines.broker_files.segments import Segment, read_segments
 from pipelines.broker_files.survey import Survey, SurveyTask, survey_segments
@@ -127,6 +127,8 @@ class BrokerLog:
         taken = Counter[tuple[str, int]]()
         ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
         found = set()
+        # Queue files of a broker that runs, or was killed, are not all of one moment.
+        are_whole = not self.directory.exists(ABORT)
         for survey in self.surveyed(self.start_offset, self.end.offset):
             # What follows the queues' end had not been dispatched when the broker went down.
             is_dispatched = min(survey.end_offset, self.end.offset) <= self.queues_end
@@ -135,7 +137,7 @@ class BrokerLog:
                 first[queue] = min(least, first.get(queue, least))
                 following[queue] = max(next_offset, following.get(queue, 0))
                 taken[queue] += count
-                if is_dispatched and next_offset > ends.get(queue, next_offset):
+                if are_whole and is_dispatched and next_offset > ends.get(queue, next_offset):
                     found.add(queue)
         found |= {queue for queue, count in taken.items() if count > following[queue] - first[queue]}
         return sorted(found)

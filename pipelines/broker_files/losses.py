@@ -80,20 +80,21 @@ def light_queues(log: BrokerLog) -> Iterator[str]:
 
 
 def popped(broker: BrokerStore) -> Iterator[str]:
-    """A sentence about what POP consumers hold: a broker commits the group's offset when it hands messages over, and has
-    them revived later from these queues (docs/rocketmq/delay-retry-transaction.md)."""
-    open_queues = [
-        queue
+    """A sentence where POP consumers may hold messages: a broker commits the group's offset when it hands messages over, and
+    has them revived later from these queues (docs/rocketmq/delay-retry-transaction.md)."""
+    offsets = broker.config.consumer_offsets
+    waiting = {
+        queue.topic
         for queue in broker.log.queues
+        # The offset is that of the last entry that was worked through, not of the one after it.
         if queue.topic.startswith(REVIVE_PREFIX)
-        and queue.next_offset
-        > broker.config.consumer_offsets.get((REVIVE_GROUP, queue.topic, queue.queue_id), queue.min_offset)
-    ]
-    if open_queues:
+        and queue.next_offset > offsets.get((REVIVE_GROUP, queue.topic, queue.queue_id), queue.min_offset) + 1
+    }
+    for topic in sorted(waiting):
         yield (
-            f"{open_queues[0].topic} has entries that the broker had not worked through, of groups that receive by POP: "
-            "what they had received and not acknowledged counts as consumed here. Let the broker run until it has delivered "
-            "that again, then import; or take the groups back with `commitlake reset_offsets`"
+            f"{topic} has entries that the broker had not worked through: groups that receive by POP may have been given "
+            "messages that they did not acknowledge, and those count as consumed here. `commitlake reset_offsets` takes a "
+            "group back"
         )
 
 

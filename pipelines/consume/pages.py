@@ -76,7 +76,7 @@ def size_after(first: int, examined: int, seconds: float) -> int:
     return round(min(max(examined * PAGE_SECONDS / max(seconds, 0.001), first / 100), first * 4))
 
 
-_NONE_ALREADY = pa.table({"queue": pa.array([], pa.int32()), "queue_offset": pa.array([], pa.int64())})
+_ALREADY = pa.schema([("queue", pa.int32()), ("queue_offset", pa.int64())])
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,12 @@ def read_page(
             at.read_in_tasks(COMMITLOG).where(lies_in("physical_offset", spans) & has_queue_entry()), parts
         ).where(selection.of_row())
     if group is None or not (taken := _sent_back(home or at, group, spans)).num_rows:
-        return Page(parts, rows, largest_size, _NONE_ALREADY)
+        return Page(parts, rows, largest_size, pa.Table.from_batches([], _ALREADY))
     claim = claim_of(group, F.col("generation"))
     mine = F.broadcast(at.store.spark.createDataFrame(taken))
     is_taken = (F.col("physical_offset") == mine["taken_offset"]) & (claim == mine["taken_claim"])
     # 12 bytes a message come to the driver, which has its claim already.
-    already = rows.join(mine, is_taken, "left_semi").select(*_NONE_ALREADY.column_names).toArrow()
+    already = rows.join(mine, is_taken, "left_semi").select(*_ALREADY.names).toArrow()
     return Page(parts, rows.join(mine, is_taken, "left_anti"), largest_size, already)
 
 

@@ -20,7 +20,7 @@ from pipelines.store.topics import TopicConfig, first_topics, read_topics
 from schemas import CONSUMER_OFFSETS, SUBSCRIPTIONS
 
 CHECKPOINT, CHECKPOINT_BYTES = "checkpoint", 4_096
-OFFSETS = f"{CONFIG}/consumerOffset.json"
+OFFSET_FILES = (f"{CONFIG}/consumerOffset.json", f"{CONFIG}/lmqConsumerOffset.json")
 
 
 def config_files(at: Snapshot, head: LogHead, settled: Settled, now_ms: int) -> Iterator[tuple[str, bytes]]:
@@ -57,13 +57,19 @@ def config_files(at: Snapshot, head: LogHead, settled: Settled, now_ms: int) -> 
         yield f"{CONFIG}/{name}", json.dumps(content, ensure_ascii=False, indent="\t").encode()
 
 
-def offsets_digest(content: bytes) -> str:
-    """What tells whether groups have read on: of the offsets in a broker's file alone, which it writes again as it runs."""
+def offsets_digest(files: Mapping[str, bytes | None]) -> str:
+    """What tells whether groups have read on: of the offsets in a broker's files alone, which it writes again as it runs.
+
+    files  content by path; of OFFSET_FILES those that are there count
+    """
     try:
-        offsets = parse_fastjson(content.decode()).get("offsetTable")
+        found = {
+            path: parse_fastjson(content.decode()) for path in OFFSET_FILES if (content := files.get(path))
+        }
+        tables = [(path, one.get("offsetTable"), one.get("lmqOffsetTable")) for path, one in found.items()]
     except (ValueError, AttributeError):
         return "not readable"
-    return hashlib.sha256(json.dumps(offsets, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(tables, sort_keys=True).encode()).hexdigest()
 
 
 def checkpoint(head: LogHead, index_timestamp: int) -> bytes:

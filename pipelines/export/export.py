@@ -16,7 +16,7 @@ from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import (
     CHECKPOINT,
-    OFFSETS,
+    OFFSET_FILES,
     broker_conf,
     checkpoint,
     config_files,
@@ -209,7 +209,7 @@ class Export:
                 self._queue_file_bytes,
                 timer.times,
                 subscriptions_by_tag(at),
-                offsets_digest(config[OFFSETS]),
+                offsets_digest(config),
             )
         )
         to.write(CHECKPOINT, [checkpoint(self.head, index.last_full_timestamp)])
@@ -313,10 +313,11 @@ class Export:
         """Raises BadInput where a broker has gone on with the export: its rows, or what its groups read, would be lost."""
         segment_bytes = self._at.store.settings.segment_bytes
         found = self.to.found
-        offsets = found.read(OFFSETS)
-        if note.offsets_digest and offsets and offsets_digest(offsets) != note.offsets_digest:
+        offsets = {path: found.read(path) for path in OFFSET_FILES}
+        if note.offsets_digest and any(offsets.values()) and offsets_digest(offsets) != note.offsets_digest:
             raise BadInput(
-                f"{OFFSETS} in {self.to.uri} has other offsets than were exported: groups have read on with a broker, and "
+                f"{' or '.join(OFFSET_FILES)} in {self.to.uri} has other offsets than were exported: groups have read on "
+                "with a broker, and "
                 "would be put back. Import the directory into a store of its own, or export into an empty directory"
             )
         end = max(note.end_offset, note.under_way_to)

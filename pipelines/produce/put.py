@@ -205,10 +205,11 @@ class Put:
         placement = self.counted.place(self.counted.with_sizes(splits), 0, EMPTY_HEAD, 0)
         is_mine = F.col("append_id").isin([f"{self.batch_id}:{first}-{to}" for first, to in parts])
         planned = self._content_hashes(self.log_rows(placement))
-        there = self._content_hashes(at.read(COMMITLOG).where(is_mine))
+        mine = at.read(COMMITLOG).where(is_mine)
+        there = self._content_hashes(mine)
         expected, found = _counted_and_added_up(planned), _counted_and_added_up(there)
         is_same = expected == found
-        if found[0] < expected[0] and read_head(at).min_offset > 0:
+        if found[0] < expected[0] and _begins_the_log(at, mine):
             is_same = there.join(planned, "row_hash", "left_anti").isEmpty()
         if not is_same:
             raise BadInput(
@@ -225,6 +226,12 @@ class Put:
             topic, size = F.when(is_parking_topic(topic), real_topic).otherwise(topic), F.lit(0)
             own = without(F.col("properties"), *GAINED_BY_PARKING)
         return rows.select(F.xxhash64(topic, size, "body_crc", "flag", own).alias("row_hash"))
+
+
+def _begins_the_log(at: Snapshot, rows: DataFrame) -> bool:
+    """Whether messages of a batch may have expired: those before its first row have, if it is the log's first."""
+    first = rows.agg(F.min("physical_offset")).collect()[0][0]
+    return first is not None and 0 < first == read_head(at).min_offset
 
 
 def _counted_and_added_up(hashes: DataFrame) -> tuple:

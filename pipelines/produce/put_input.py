@@ -96,8 +96,10 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
             counted = count_input(AcceptedInput(work.spark, source, rules), topics, options.split_batches)
             if options.on_bad == "reject" and counted.bad_rows:
                 counted = _judged_with_its_batch(counted, before.result(), topics, options)
-            # Before a copy is written: its rows have no file and no line.
-            _refuse_bad_rows(counted, options, before)
+            # Before a copy is written: its rows have no file and no line. Whether a batch has one queue is known only after
+            # the selector has chosen.
+            if not (options.selects and "batch" in source.columns):
+                _refuse_bad_rows(counted, options, before)
             if options.selects or counted.is_out_of_order:
                 work.say(
                     "writing the input down once, in order"

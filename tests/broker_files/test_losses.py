@@ -66,7 +66,7 @@ def test_a_log_whose_end_was_not_dispatched_has_no_queue_that_was_made_again(
     assert imported().stderr == ""
 
 
-@pytest.mark.parametrize("worked_through", [1, 2])
+@pytest.mark.parametrize("worked_through", [0, 1])
 def test_what_pop_consumers_hold_is_said(imported: Import, broker: Path, worked_through: int) -> None:
     topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
     held = [Record(topic=topic, body=b"ck", queue_offset=offset) for offset in range(2)]
@@ -77,7 +77,7 @@ def test_what_pop_consumers_hold_is_said(imported: Import, broker: Path, worked_
     (broker / "config").mkdir()
     offsets = {"offsetTable": {f"{topic}@CID_RMQ_SYS_REVIVE_GROUP": {"0": worked_through}}}
     (broker / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
-    assert ("receive by POP" in imported().stderr) == (worked_through < 2)
+    assert ("receive by POP" in imported().stderr) == (worked_through < 1)
 
 
 def test_light_queues_are_named_and_not_exported(
