@@ -100,7 +100,7 @@ def put_messages(
         expect_trace_topic(run.store.snapshot())
     counts = put_input(run, options)
     if trace:
-        trace_batch(run, counts["batch_id"], counts["appended"] + counts["already"])
+        trace_batch(run, counts["batch_id"], counts["appended"], counts["already"])
     if execute is not None and counts["send_status"] != SendStatus.SEND_OK:
         counts |= roll_back_halves(run, counts["batch_id"], counts["first_offset"])
     elif execute is not None:

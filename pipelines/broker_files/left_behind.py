@@ -6,7 +6,7 @@ from typing import Any
 
 from pipelines.broker_files.directory import BrokerDirectory
 from pipelines.broker_files.export_note import UNDER_WAY
-from pipelines.broker_files.queue_bounds import queue_names
+from pipelines.broker_files.queue_bounds import names_of_kind
 from pipelines.broker_files.queue_files import CONSUME_QUEUE
 from pipelines.broker_files.segments import (
     COMMITLOG,
@@ -58,7 +58,7 @@ def left_behind(directory: BrokerDirectory, conf: Mapping[str, str]) -> Iterator
             f"{path}, where the broker has files of its log, is not there: they count as copied to {COMMITLOG}. Where some "
             "were not, copy them there and import again into an empty store"
         )
-    if directory.exists(f"{CONSUME_QUEUE}/{_CURRENT}") and not queue_names(directory):
+    if directory.exists(f"{CONSUME_QUEUE}/{_CURRENT}") and not names_of_kind(directory, CONSUME_QUEUE):
         yield (
             f"{CONSUME_QUEUE} is a RocksDB database (storeType), which is not read here: queues are as the log has them, "
             "and one of which the log has no message any more begins at offset 0"

@@ -48,10 +48,14 @@ class QueueBounds:
 
 
 def queue_names(directory: BrokerDirectory) -> list[tuple[str, int]]:
-    """(topic, queue_id) of every queue that has a directory, of either kind."""
+    """(topic, queue_id) of every queue that has a directory, of either kind, each once."""
+    return sorted({*names_of_kind(directory, CONSUME_QUEUE), *names_of_kind(directory, BATCH_CONSUME_QUEUE)})
+
+
+def names_of_kind(directory: BrokerDirectory, kind: str) -> list[tuple[str, int]]:
+    """(topic, queue_id) of every queue that has a directory below CONSUME_QUEUE or BATCH_CONSUME_QUEUE."""
     return [
         (topic.name, int(queue.name))
-        for kind in (CONSUME_QUEUE, BATCH_CONSUME_QUEUE)
         for topic in directory.entries(kind)
         if topic.is_directory
         for queue in directory.entries(f"{kind}/{topic.name}")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.broker_files.queue_bounds import queue_names
+from pipelines.broker_files.queue_bounds import names_of_kind
 from pipelines.broker_files.queue_files import CONSUME_QUEUE, queue_files
 from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
@@ -40,7 +40,7 @@ def recovery_settings(settings: Settings) -> dict[str, str]:
 
 def _queue_file_bytes(directory: BrokerDirectory) -> int | None:
     """Bytes of the first queue file that is not empty; None without one."""
-    for topic, queue_id in queue_names(directory):
+    for topic, queue_id in names_of_kind(directory, CONSUME_QUEUE):
         for file in queue_files(directory, f"{CONSUME_QUEUE}/{topic}/{queue_id}"):
             if file.size_bytes:
                 return file.size_bytes

@@ -59,7 +59,7 @@ class Found:
         return sum(self.parts.values())
 
     def covers(self, rows: int) -> bool:
-        """Whether the appends cover an input of so many rows."""
+        """Whether the appends cover an input with this number of rows."""
         return sum(to - first for first, to in self.parts) == rows
 
     @property
@@ -192,7 +192,7 @@ class Put:
     def _expect_same_content(self, at: Snapshot, parts: Collection[InputRows]) -> None:
         """Raises BadInput where the rows that the batch id has put differ from the input's.
 
-        Its first rows may have expired: then those that are left must be among the input's.
+        Its first rows may have expired: then those that are left must be the input's last.
         """
         end = max(to for _, to in parts)
         splits, rows = [], 0
@@ -204,41 +204,34 @@ class Put:
             raise _other_parts(self.batch_id, parts)
         placement = self.counted.place(self.counted.with_sizes(splits), 0, EMPTY_HEAD, 0)
         is_mine = F.col("append_id").isin([f"{self.batch_id}:{first}-{to}" for first, to in parts])
-        planned = self._content_hashes(self.log_rows(placement))
-        mine = at.read(COMMITLOG).where(is_mine)
-        there = self._content_hashes(mine)
-        expected, found = _counted_and_added_up(planned), _counted_and_added_up(there)
-        is_same = expected == found
-        if found[0] < expected[0] and _begins_the_log(at, mine):
-            is_same = there.join(planned, "row_hash", "left_anti").isEmpty()
-        if not is_same:
+        planned, there = self.log_rows(placement), at.read(COMMITLOG).where(is_mine)
+        expected, found = self._content(planned), self._content(there)
+        if found[0] < expected[0] and _begins_the_log(at, there):
+            expected = self._content(planned.orderBy(F.desc("physical_offset")).limit(found[0]))
+        if found != expected:
             raise BadInput(
                 f"batch id {self.batch_id} has put another input: the same id means the same input and options. Nothing "
                 "was written; give another input an id of its own, and put the same one with the options it was put with"
             )
 
-    def _content_hashes(self, rows: DataFrame) -> DataFrame:
-        """`row_hash` (long) of log rows, without the columns that the append decides."""
+    def _content(self, rows: DataFrame) -> tuple:
+        """(count, sum of hashes) of log rows, without the columns that the append decides."""
         topic, size = F.col("topic"), F.col("size_bytes")
         own = F.regexp_replace("properties", "UNIQ_KEY\x01[0-9A-F]{32}\x02\\z", "")
         if may_divert(self.counted.source):
             real_topic, _ = real_place(F.col("properties"))
             topic, size = F.when(is_parking_topic(topic), real_topic).otherwise(topic), F.lit(0)
             own = without(F.col("properties"), *GAINED_BY_PARKING)
-        return rows.select(F.xxhash64(topic, size, "body_crc", "flag", own).alias("row_hash"))
+        row_hash = F.xxhash64(topic, size, "body_crc", "flag", own)
+        found = rows.agg(F.count("*"), F.sum(row_hash.cast("decimal(38,0)"))).first()
+        assert found is not None
+        return tuple(found)
 
 
 def _begins_the_log(at: Snapshot, rows: DataFrame) -> bool:
     """Whether messages of a batch may have expired: those before its first row have, if it is the log's first."""
     first = rows.agg(F.min("physical_offset")).collect()[0][0]
     return first is not None and 0 < first == read_head(at).min_offset
-
-
-def _counted_and_added_up(hashes: DataFrame) -> tuple:
-    """(count, sum) of `row_hash`."""
-    found = hashes.agg(F.count("*"), F.sum(F.col("row_hash").cast("decimal(38,0)"))).first()
-    assert found is not None, "an aggregate has one row"
-    return tuple(found)
 
 
 def appended(at: Snapshot, batch_id: str) -> dict[InputRows, int]:

@@ -26,13 +26,14 @@ def expect_trace_topic(at: Snapshot) -> None:
         )
 
 
-def trace_batch(work: Work, batch_id: str, messages: int) -> None:
+def trace_batch(work: Work, batch_id: str, appended: int, already: int) -> None:
     """Put traces of the messages of a batch, once, however often the batch is put.
 
-    messages  how many the batch has; where the log holds fewer, the first have expired long after all were traced
+    appended, already  how many of its messages this run has put, and earlier ones; where the log holds fewer, the first have
+                       expired long after all were traced
     """
     put = work.store.snapshot().read(COMMITLOG).where(is_put_by(batch_id))
-    if put.count() < messages:
+    if already and put.count() < appended + already:
         work.say("messages of this batch have expired: their traces are not put again")
         return
     put_traces(

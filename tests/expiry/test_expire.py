@@ -124,6 +124,26 @@ def test_a_batch_whose_first_messages_have_expired_is_put_already(life: Callable
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("begins_the_log", [False, True])
+def test_a_row_that_was_corrected_is_another_input_also_where_the_log_has_expired(
+    life: Callable[..., Life], begins_the_log: bool
+) -> None:
+    one = life(**SETTINGS)
+    one.put(B, *messages(28))
+    # A message of most of a segment begins one.
+    rows = [{"topic": "T", "queue_id": 0, "body": str(n) * (700 if begins_the_log else 1)} for n in range(4)]
+    put = ("put_messages", "--batch-id", "mine", "--on-bad", "quarantine", "--input")
+    bad = [*rows[:2], rows[2] | {"queue_id": -1}, *rows[3:]]
+    assert one.job(put[0], FOUR - HOUR, *put[1:], one.input(*bad)).result["appended"] == 3
+    one.job("dispatch", FOUR - HOUR)
+    assert maintain(one)["segments_expired"] > 1
+    first = one.store.commitlog.where("append_id like 'mine:%'").agg(F.min("physical_offset")).first()
+    assert (first[0] == read_head(one.store.snapshot()).min_offset) == begins_the_log
+    refused = one.run(put[0], FOUR + 2, *put[1:], one.input(*rows))
+    assert (refused.exit_status, "batch id mine has put another input" in refused.stderr) == (2, True)
+
+
+@pytest.mark.slow
 def test_bounds_that_were_restored_to_before_an_expiry_are_refused(life: Callable[..., Life]) -> None:
     """What has expired since is in neither: its offsets would be given again, and groups would pass over new messages."""
     one = life(**SETTINGS)

@@ -116,8 +116,8 @@ def test_a_hook_and_a_selector_get_the_body_and_the_properties_whichever_columns
     code = ("--hook", "code_that_reads:Hook", "--selector", "code_that_reads:select")
     store.job("put_messages", B, "--input", source, *code)
     message = ["ff00", "t", "k", "u", {"TAGS": "t", "KEYS": "k", "UNIQ_KEY": "u", "own": "o"}]
-    told = [json.loads(line) for line in notes.read_text().splitlines()]
-    assert told == [["74657874", "x", None, None, {}], message] * 2
+    said = [json.loads(line) for line in notes.read_text().splitlines()]
+    assert said == [["74657874", "x", None, None, {}], message] * 2
 
 
 @pytest.mark.slow
