@@ -58,6 +58,8 @@ def redrive(
     expect_no_own_topic(targets)
     if redrive_id is None:
         run.say(f"redrive id {name}")
+    # What the run itself would refuse, its dry run does.
+    topics, made = topics_of(run.store.snapshot(), targets)
     if dry_run:
         _show(run, rows)
         return {
@@ -66,7 +68,6 @@ def redrive(
             "already": found - unclaimed(at, rows).count(),
             "redrive_id": name,
         }
-    topics, made = topics_of(run.store.snapshot(), targets)
     if made:
         run.commit(lambda at: plan_make_topics(at, made))
     redriven = 0

@@ -148,6 +148,8 @@ def validate(
         raise BadInput("--full and --since-append-seq are given; expected one of them, or neither")
     if dry_run and not cut_damaged:
         raise BadInput("--dry-run goes with --cut-damaged: validate itself changes no message")
+    if dry_run and repair:
+        raise BadInput("--dry-run and --repair are given; expected one of them: a dry run writes nothing")
     if cut_damaged and (suite or expectations is not None):
         raise BadInput("--cut-damaged goes with neither --suite nor --expectations: it is about files")
     after = -1 if full else since_append_seq

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.launch.output import Output, terminal
+from jobs.launch.printable import printable
 from pipelines.quality.expectations import Finding
 
 # How many complaints of a broken promise the table shows; `validations` keeps more of them.
@@ -51,5 +52,5 @@ def _print(findings: Sequence[Finding]) -> None:
         shown = finding.complaints[:COMPLAINTS_SHOWN]
         left = finding.broken - len(shown)
         for line in (*shown, *([f"… and {left:,} more"] if finding.broken and left else [])):
-            table.add_row("", Text(f"  {line}"), "", "", "")
+            table.add_row("", Text(f"  {printable(line)}"), "", "", "")
     console.print(table)

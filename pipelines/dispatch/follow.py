@@ -86,7 +86,12 @@ def plan_dispatch(at: Snapshot, rebuild: bool = False) -> Plan:
     result = {"dispatched_to": reached.log_end}
     if not lagging:
         return Plan((), result)
-    progress = progress_write(at, {table.name: last_append for table in lagging}, writes)
+    # Never back: entries stay where a changed setting has put the confirm offset below what a table has followed.
+    reached_by = {
+        table.name: last_append if rebuild else max(last_append, followed[table.name].append_seq)
+        for table in lagging
+    }
+    progress = progress_write(at, reached_by, writes)
     return Plan((*writes, progress), result, side_by_side=len(writes))
 
 

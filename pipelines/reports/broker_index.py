@@ -17,6 +17,7 @@ from pipelines.reports.answer import Answer
 from pipelines.reports.lookup import key_hash, messages_at_offset, messages_of
 from pipelines.reports.queues import behind, expect_topic
 from pipelines.spark_internals.arrow import frame_of
+from pipelines.store.progress import followed_rows
 from pipelines.store.snapshot import Snapshot
 from schemas import COMMITLOG, MESSAGE_INDEX
 
@@ -213,7 +214,7 @@ def _items(at: Snapshot, message: Indexed, hash_of_key: int, items_in_a_file: in
 def _entries(at: Snapshot) -> DataFrame:
     """The index entries, also those of appends that dispatch has not followed yet."""
     columns = ("segment", "physical_offset", "key_hash", "store_timestamp")
-    entries = at.read(MESSAGE_INDEX).select(*columns)
+    entries = followed_rows(at, MESSAGE_INDEX).select(*columns)
     followed = behind(at, MESSAGE_INDEX)
     if followed is None:
         return entries

@@ -129,6 +129,7 @@ REFUSALS: list[tuple[str, str]] = [
     ("redrive --where no_such_column=1", "is not a valid predicate"),
     ("redrive --where reflect('a','b')='c'", "this is a call of reflect"),
     ("redrive --where true --redrive-id a!", "--redrive-id is"),
+    ("validate --cut-damaged --dry-run --repair", "--dry-run and --repair are given"),
     ("redrive --where CAST(body_text||'x'AS\tINT)>5", "CAST_INVALID_INPUT"),
     # put and run_cycle
     ("put_messages --input {bad}", "queue"),

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from jobs.launch.run import Run
+from pipelines.dispatch.follow import plan_dispatch
 from pipelines.produce import send_status
 from pipelines.replicate import follow as replication
 from pipelines.replicate.follow import Following, follow, join_master
 from pipelines.store import commit as committing
+from pipelines.store.commit import commit
 from pipelines.store.head import read_head
+from pipelines.store.plan import Plan
 from pipelines.store.replicas import confirm_offset, is_acknowledged
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
@@ -238,3 +241,23 @@ def test_a_promoted_slave_is_not_its_own_slave(
     assert acks_of(promoted) == {}
     put(promoted)
     assert entries_of(promoted) == 2
+
+
+def test_a_confirm_offset_that_goes_back_gives_no_entry_twice(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life()
+    message = {"topic": "T", "queue_id": 0, "keys": ["k"]}
+    master.put(B, message)
+    slave = slave_of(master, tmp_path / "slave")
+    master.put(B + 1, message)
+    master.job("dispatch", B)
+    master.put(B + 2, message)
+    # A dispatch that was killed between its rows and its progress.
+    commit(master.store, lambda at: Plan(plan_dispatch(at).writes[:-1]))
+    master.job("settings", B, "set", "allAckInSyncStateSet=true")  # the slave has the first message only
+    master.job("dispatch", B)
+    replicate(slave.store.uri, master.store.uri)
+    master.job("dispatch", B)
+    assert sorted(row.queue_offset for row in master.store.consume_queue.collect()) == [0, 1, 2]
+    master.expect_promises()
