@@ -14,6 +14,7 @@ from pipelines.consume.offsets import plan_in_flight
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.errors import BadInput, HeadMoved
 from pipelines.expiry.retention import HOUR_MS
+from pipelines.produce import put
 from pipelines.replicate import copy_log, follow, truncate
 from pipelines.replicate.fence import plan_fence
 from pipelines.replicate.join import expect_joins
@@ -581,3 +582,30 @@ def test_a_master_named_by_another_path_is_the_same(pair: Split, tmp_path: Path)
     slave.job("promote", B, "--old-master", str(link))
     again = run_job(["promote", "--store", str(other), "--old-master", str(link), "--now", str(B)])
     assert again.exit_status == 0, again.stderr
+
+
+def test_a_cut_in_bytes_that_the_master_has_lost_cuts_no_slave(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master = life()
+    master.put(B, {"topic": "T", "queue_id": 0, "body": "a"})
+    damaged = master.input({"topic": "T", "queue_id": 0, "body": "x"})
+    written(monkeypatch, put.Put, "log_rows", has_every_row_twice)
+    master.job("put_messages", B, "--input", damaged, exit_status=1)
+    monkeypatch.undo()
+    master.job("validate", B, "--repair")
+    for number in range(3):
+        master.put(B + 1, {"topic": "T", "queue_id": 0, "body": f"b{number}"})
+    slave = slave_of(master, tmp_path / "slave")
+    (cut,) = master.store.cuts.collect()
+    (lost,) = {
+        row.file
+        for row in master.store.commitlog.select(
+            "physical_offset", F.input_file_name().alias("file")
+        ).collect()
+        if row.physical_offset == cut.physical_offset
+    }
+    Path(lost.removeprefix("file:")).unlink()
+    master.run("validate", B, "--cut-damaged")
+    assert replicate(slave.store.uri, master.store.uri).result["copied"] == 0
+    assert slave.bodies() == ["a", "b0", "b1", "b2"]
