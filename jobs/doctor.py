@@ -14,6 +14,7 @@ import typer
 from jobs.launch.command_line import EXIT_FAILED
 from jobs.launch.job import job_for_any_store, main
 from jobs.launch.output import Output, terminal
+from jobs.launch.printable import printable
 from jobs.launch.run import Run
 from jobs.launch.spark_settings import CLASSES, PROJECT, SETTINGS_FILE, read_settings
 from pipelines.errors import StoreError
@@ -103,11 +104,17 @@ def _print(run: Run, check: Check, output: Output) -> None:
         console = terminal()
         console.print(f"{check.verdict:<4}", style=STYLES[check.verdict], end=" ")
         console.print(
-            f"{check.name:<{NAME_WIDTH}} {check.found}", markup=False, highlight=False, soft_wrap=True
+            f"{check.name:<{NAME_WIDTH}} {printable(check.found)}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
         )
         if check.remedy:
             console.print(
-                f"{'':<5}{'':<{NAME_WIDTH}} → {check.remedy}", markup=False, highlight=False, soft_wrap=True
+                f"{'':<5}{'':<{NAME_WIDTH}} → {printable(check.remedy)}",
+                markup=False,
+                highlight=False,
+                soft_wrap=True,
             )
 
 

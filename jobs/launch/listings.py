@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from jobs.launch.output import Output, terminal
+from jobs.launch.printable import printable
 from pipelines.rocketmq.setting_names import OLD_SPELLINGS
 from pipelines.rocketmq.settings import KNOWN_NAMES, OF_AN_IMPORT, SETTINGS, Settings
 from pipelines.store.groups import SubscriptionGroupConfig
@@ -126,5 +127,5 @@ def _print(
         for place, name in enumerate(heading):
             table.add_column(name, no_wrap=place == 0)  # names are never cut: users copy them
         for line in lines:
-            table.add_row(*line)
+            table.add_row(*map(printable, line))
         terminal().print(table)

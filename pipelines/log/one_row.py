@@ -25,7 +25,27 @@ SAME = (
 )
 
 
-def first_row(at: Snapshot, since: int) -> Row | None:
+def begin_apart(at: Snapshot, since: int, other: Snapshot) -> bool:
+    """Whether the first rows of two logs, from an offset on, are not the same.
+
+    What either log has lost is passed over; where one then has no row, nothing shows that they are apart.
+    """
+    own, others = _first_row(at, since), _first_row(other, since)
+    while own != others:
+        lost = [
+            hole.to_offset
+            for row, log in ((own, other), (others, at))
+            if row is not None and (hole := hole_at(log, row.physical_offset)) is not None
+        ]
+        if not lost:
+            return True
+        own, others = _first_row(at, max(lost)), _first_row(other, max(lost))
+        if own is None or others is None:
+            return False
+    return False
+
+
+def _first_row(at: Snapshot, since: int) -> Row | None:
     """The first row of a log that starts at an offset or later, by the columns of SAME; None where there is none."""
     # A record that does not fit a segment opens the next, so it lies not farther off, but for rows that are lost.
     near = _one_row(at, F.min_by, since, since + 2 * settings_now(at).segment_bytes)

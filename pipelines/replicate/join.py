@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.errors import BadInput, StoreError
-from pipelines.log.one_row import first_row, last_row, record_apart
+from pipelines.log.one_row import begin_apart, last_row, record_apart
 from pipelines.replicate.acks import before_the_role
 from pipelines.replicate.master import Master, queues_from
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import has_begun, head_as_found
-from pipelines.store.holes import hole_at
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import read_replicas
@@ -225,12 +224,11 @@ def _cuts_of(at: Snapshot, own_end: int, master: Master) -> list[int]:
 
     A master that was put back as it was earlier is shorter, and has the same row there. Of a cut before the first row of
     either log, as rows expire, or a slave begins with the last segment, nothing can be compared: whether the logs are one
-    then shows in the slave's last row. Nor of a cut in bytes that either store has lost.
+    then shows in the slave's last row.
     """
     begins = max(head_as_found(at).min_offset, master.head.min_offset)
     cuts = [row.physical_offset for row in master.at.rows(CUTS) if begins <= row.physical_offset < own_end]
-    known = [cut for cut in cuts if not hole_at(at, cut) and not hole_at(master.at, cut)]
-    return [cut for cut in known if first_row(at, cut) != first_row(master.at, cut)]
+    return [cut for cut in cuts if begin_apart(at, cut, master.at)]
 
 
 def _expect_same_segments(at: Snapshot, master: Master) -> None:

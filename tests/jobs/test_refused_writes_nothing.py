@@ -129,7 +129,6 @@ REFUSALS: list[tuple[str, str]] = [
     ("redrive --where no_such_column=1", "is not a valid predicate"),
     ("redrive --where reflect('a','b')='c'", "this is a call of reflect"),
     ("redrive --where true --redrive-id a!", "--redrive-id is"),
-    ("validate --cut-damaged --dry-run --repair", "--dry-run and --repair are given"),
     ("redrive --where CAST(body_text||'x'AS\tINT)>5", "CAST_INVALID_INPUT"),
     # put and run_cycle
     ("put_messages --input {bad}", "queue"),
@@ -180,6 +179,7 @@ REFUSALS: list[tuple[str, str]] = [
     ("backup --to {store}/inside", "inside"),
     ("validate --suite nothing", "nothing"),
     ("validate --full --since-append-seq 1", "expected one of them"),
+    ("validate --cut-damaged --dry-run --repair", "--dry-run and --repair are given"),
     ("validate --expectations code_of_refusals:expectations", "needs --topic"),
     ("validate --expectations code_of_refusals:expectations --topic T --failed-to retry", "needs --group"),
     ("validate --expectations code_of_refusals:expectations --topic T --failed-to retry --group new", "no_such_column"),

@@ -28,6 +28,7 @@ from pipelines.store.store import Store
 from schemas import COMMITLOG, CUT_ROWS, CUTS, STORE_SETTINGS
 from tests.conftest import run_job
 from tests.life import B, Life
+from tests.quality.damages import lose_data
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
 
@@ -584,28 +585,26 @@ def test_a_master_named_by_another_path_is_the_same(pair: Split, tmp_path: Path)
     assert again.exit_status == 0, again.stderr
 
 
+# The row after the cut begins at it, or, as it does not fit there, with the next segment.
+@pytest.mark.parametrize("body", ["b0", "b0" * 400], ids=["at the cut", "in the next segment"])
 def test_a_cut_in_bytes_that_the_master_has_lost_cuts_no_slave(
-    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    master = life()
+    master = life(mappedFileSizeCommitLog="1024")
     master.put(B, {"topic": "T", "queue_id": 0, "body": "a"})
     damaged = master.input({"topic": "T", "queue_id": 0, "body": "x"})
     written(monkeypatch, put.Put, "log_rows", has_every_row_twice)
     master.job("put_messages", B, "--input", damaged, exit_status=1)
     monkeypatch.undo()
     master.job("validate", B, "--repair")
-    for number in range(3):
-        master.put(B + 1, {"topic": "T", "queue_id": 0, "body": f"b{number}"})
-    slave = slave_of(master, tmp_path / "slave")
+    bodies = [body, "b1", "b2"]
+    for each in bodies:
+        master.put(B + 1, {"topic": "T", "queue_id": 0, "body": each})
     (cut,) = master.store.cuts.collect()
-    (lost,) = {
-        row.file
-        for row in master.store.commitlog.select(
-            "physical_offset", F.input_file_name().alias("file")
-        ).collect()
-        if row.physical_offset == cut.physical_offset
-    }
-    Path(lost.removeprefix("file:")).unlink()
-    master.run("validate", B, "--cut-damaged")
+    (_, follows) = sorted(row.physical_offset for row in master.rows())[:2]
+    assert follows == (cut.physical_offset if body == "b0" else 1024)
+    slave = slave_of(master, tmp_path / "slave")
+    lose_data("commitlog", -len(bodies))(Path(master.store.uri))
+    master.job("validate", B, "--cut-damaged")
     assert replicate(slave.store.uri, master.store.uri).result["copied"] == 0
-    assert slave.bodies() == ["a", "b0", "b1", "b2"]
+    assert slave.bodies() == ["a", *bodies]

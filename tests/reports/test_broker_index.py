@@ -4,10 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from pipelines.dispatch.follow import plan_dispatch
 from pipelines.reports.broker_index import MAX_TIMESTAMP, IndexFile, Item, broker_messages_by_key, query
 from pipelines.reports.lookup import key_hash
+from pipelines.store.commit import commit
+from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import MESSAGE_INDEX
+from tests.life import B, Life
 from tests.reports.golden import cases
 
 
@@ -111,3 +115,15 @@ def test_an_answer_that_was_cut_says_so(golden_a: Store):
     one = broker_messages_by_key(at, several["topic"], several["key"], limit=1)
     assert (one.rows.count(), one.complete) == (1, False)
     assert broker_messages_by_key(at, several["topic"], several["key"], limit=64).complete
+
+
+def test_what_a_killed_dispatch_has_left_is_no_second_item(life: Callable[..., Life]) -> None:
+    one = life()
+    one.put(B, {"topic": "T", "keys": ["k"]})
+    one.job("dispatch", B)
+    one.put(B + 1, {"topic": "T", "keys": ["k"]})
+    commit(one.store, lambda at: Plan(plan_dispatch(at).writes[:-1]))  # killed before its progress
+    answer = broker_messages_by_key(one.store.snapshot(), "T", "k", limit=64)
+    assert [row.physical_offset for row in answer.rows.collect()] == [
+        row.physical_offset for row in one.rows()
+    ]

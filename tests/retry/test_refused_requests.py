@@ -55,3 +55,13 @@ def test_redrive_refuses_the_topics_a_put_refuses(life: Callable[..., Life], top
     one.put(B, {"topic": "T"})
     done = one.run("redrive", B + 1, "--where", "topic='T'", "--to-topic", topic)
     assert done.exit_status == 2, done
+
+
+@pytest.mark.parametrize("topic", ["bad name", "ReadOnly"])
+def test_a_dry_run_refuses_the_topics_that_the_redrive_refuses(life: Callable[..., Life], topic: str) -> None:
+    one = life()
+    one.put(B, {"topic": "T"})
+    one.job("topics", B, "create", "ReadOnly", "--perm", "R")
+    for more in ((), ("--dry-run",)):
+        refused = one.job("redrive", B + 1, "--where", "topic='T'", "--to-topic", topic, *more, exit_status=2)
+        assert topic in refused.stderr, refused
