@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from functools import reduce
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from pipelines.log.claims import claims_taken
 from pipelines.rocketmq.settings import Settings
 from pipelines.rocketmq.times import LAST_MS
 from pipelines.store.progress import covered, followed_rows
@@ -75,12 +76,10 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     """
     *older, last = segments_of(at) or [Segment(0, 0, 0)]
     followed = min(covered(at, table) for table in DERIVED)
-    slaves = {} if is_slave(at) else read_slaves(at)
-    # A slave that has joined and never reported keeps no segment: its first run may have failed for good.
-    reported = [each.acked_offset for each in slaves.values() if each.acked_offset or each.in_sync]
-    acked = min(reported, default=None)
+    acked = None if is_slave(at) else _acked(at)
     old = [each for each in older if each.stored_ms <= now_ms - retention_hours * HOUR_MS]
     needed = _first_kept_for_a_topic(at, now_ms, old) if old else None
+    unknown = _first_unknown_to_a_copy(at, old) if old else None
     chosen: list[Segment] = []
     for segment, following in zip(older, [*older, last][1:], strict=True):
         if segment.stored_ms > now_ms - retention_hours * HOUR_MS:
@@ -92,6 +91,12 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
             kept_by = (
                 f"a slave has the log only up to byte {acked} (table replicas); if it is gone for good, --forget-replica ID "
                 "says so"
+            )
+        elif unknown is not None and unknown.source_offset < following.start:
+            kept_by = (
+                f"a slave does not have the record at byte {unknown.physical_offset} yet, which says what has become of the "
+                f"message at byte {unknown.source_offset} (table replicas): run `commitlake replicate` for it; if it is "
+                "gone for good, --forget-replica ID says so"
             )
         elif needed is not None and segment.start == needed[0]:
             hours = at.store.settings.topic_hours[needed[1]]
@@ -122,6 +127,31 @@ def _first_kept_for_a_topic(at: Snapshot, now_ms: int, segments: Sequence[Segmen
     )
     found = entries.agg(F.min(F.struct("segment", "topic")).alias("first")).collect()[0]["first"]
     return None if found is None else (found["segment"], found["topic"])
+
+
+def _first_unknown_to_a_copy(at: Snapshot, segments: Sequence[Segment]) -> Row | None:
+    """The first message of some segments that a row has settled or sent again which a copy of the log does not have.
+
+    That copy may be promoted: then that row is cut off here, and the message is owed again, from this log too. Returns
+    `source_offset` and the row's `physical_offset`; None where all copies have all such rows.
+    """
+    acked = _acked(at)
+    if acked is None:
+        return None
+    end = segments[-1].start + at.store.settings.segment_bytes
+    source, claiming = F.col("source_offset"), F.col("physical_offset")
+    unknown = claims_taken(at).where((source >= segments[0].start) & (source < end) & (claiming >= acked))
+    first = unknown.agg(F.min(F.struct(source, claiming)).alias("first")).first()
+    return None if first is None else first["first"]
+
+
+def _acked(at: Snapshot) -> int | None:
+    """Up to where all copies have the log that have ever reported, bytes; None without any.
+
+    A slave that has joined and never reported keeps no segment: its first run may have failed for good.
+    """
+    reported = (each.acked_offset for each in read_slaves(at).values() if each.acked_offset or each.in_sync)
+    return min(reported, default=None)
 
 
 def segments_of(at: Snapshot) -> list[Segment]:

@@ -21,7 +21,7 @@ from pipelines.spark_internals.delta_files import TableFiles, forget_logs, take_
 from pipelines.spark_internals.delta_log import DeltaSnapshot
 from pipelines.store.commit import commit
 from pipelines.store.create import make_again, make_tables
-from pipelines.store.cut_out import LostFiles, cut_out
+from pipelines.store.cut_out import LostFiles, cut_out, cut_out_last_append
 from pipelines.store.damaged import NEEDED, REBUILT, SET_ASIDE, DamagedTable, damaged_tables
 from pipelines.store.epochs import LOG_BEGINS
 from pipelines.store.holes import holes_of_log, lost_ends
@@ -120,6 +120,9 @@ def cut_damaged_files(
         run.say(_give_up(store, each, is_dry_run=False))
         run.wrote = True
     if log is not None and log.data:
+        damage = cut_out_last_append(store, log)
+        if damage is not None:
+            run.say(f"{damage}. Its rows are in cut_rows now: run the job that wrote them again")
         for line in _loss(store, log, damaged):
             run.say(line)
         if _bounds_of(damaged) is not None:

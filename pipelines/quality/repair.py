@@ -3,15 +3,20 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pipelines.errors import StoreError
+from pipelines.log.unfinished_cut import unfinished
 from pipelines.quality.appends import APPEND_ONLY, PLANNED
 from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
 from pipelines.quality.expectations import Finding
 from pipelines.quality.validation import DERIVED_PROMISES
+from pipelines.rocketmq.settings import Settings
 from pipelines.store.cut import cut_damaged_append, set_append_only
+from pipelines.store.plan import Plan
 from pipelines.store.planned import damage_of
 from pipelines.store.progress import covered, plan_void
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
-from schemas import DERIVED
+from schemas import DERIVED, QUEUE_BOUNDS
 
 
 def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[..., Any]) -> bool:
@@ -22,7 +27,7 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     broken = {finding.promise for finding in findings if finding.broken}
     has_cut = _cut(run, dispatch)
     if broken & {AS_OF, ENDS, BEGINS}:
-        if run.commit(lambda at: plan_bounds(at, run.store.settings)).wrote:
+        if run.commit(lambda at: _plan_bounds(at, run.store.settings)).wrote:
             run.say("queue_bounds: put right by the records of the log")
         else:
             run.say(
@@ -39,6 +44,18 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     if broken - fixable:
         run.say("the log and what groups and people have set are the truth: nothing else of that is changed")
     return bool(fixable) or has_cut
+
+
+def _plan_bounds(at: Snapshot, settings: Settings) -> Plan:
+    """As plan_bounds. Raises StoreError where a cut is recorded and not made: the bounds are those that it needs."""
+    at.version(QUEUE_BOUNDS)  # pinned first: a cut is recorded before it writes them
+    offset = unfinished(at)
+    if offset is not None:
+        raise StoreError(
+            f"the log is to be cut at byte {offset}, and the job that does it was stopped halfway or is still at work. "
+            "queue_bounds was left as it is; run that job again (`commitlake replicate` or `promote`), then this"
+        )
+    return plan_bounds(at, settings)
 
 
 def _cut(run: Work, dispatch: Callable[..., Any]) -> bool:

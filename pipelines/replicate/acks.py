@@ -62,8 +62,12 @@ def _expect_of_no_other(at: Snapshot, known: Mapping[str, Replica], replica_id: 
     )
 
 
-def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, now_ms: int) -> Plan:
+def plan_ack(
+    at: Snapshot, replica_id: str, uri: str, acked_offset: int, now_ms: int, is_whole: bool = True
+) -> Plan:
     """The plan by which a master records up to where a slave has its log; empty for the same as a moment ago.
+
+    is_whole  whether the slave has all of it; one that has lost a part which the master has is no copy in sync
 
     A slave that reports under another id than before has one row. Raises BadInput where the id is another slave's by now:
     two that were made at the same time may have been given one.
@@ -71,7 +75,7 @@ def plan_ack(at: Snapshot, replica_id: str, uri: str, acked_offset: int, now_ms:
     known = read_replicas(at)
     _expect_of_no_other(at, known, replica_id, uri)
     # Its end now: the master may have taken messages since the slave began.
-    in_sync = is_in_sync(at, acked_offset, head_as_found(at).next_offset)
+    in_sync = is_whole and is_in_sync(at, acked_offset, head_as_found(at).next_offset)
     now = Replica(replica_id, uri, SLAVE, acked_offset, in_sync, now_ms)
     others = {name: each for name, each in known.items() if not is_same_directory(each.uri, uri)}
     return Plan(_write_news(at, known, {**others, replica_id: now}))

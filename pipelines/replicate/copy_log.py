@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.append import append_columns, head_after
 from pipelines.log.copies import record_bytes
+from pipelines.log.one_row import last_row
 from pipelines.replicate.master import Master
 from pipelines.rocketmq.flags import INNER_BATCH
 from pipelines.rocketmq.queue_slots import has_queue_slot
@@ -278,6 +279,17 @@ def _expect_no_lost_end(end: int, master: Master) -> None:
         raise _lost(master, f"has no record from byte {end} on")
 
 
+def _expect_ends_at_a_record(end: int, master: Master) -> None:
+    """Raises StoreError where the end of a slave's log is inside a record of its master, which it then lacks."""
+    last = last_row(master.at, master.end) if end < master.end else None
+    if last is not None and last.physical_offset < end < last.physical_offset + last.size_bytes:
+        raise StoreError(
+            f"the slave's log ends at byte {end}, which is inside the master's record at byte {last.physical_offset}: its "
+            "bounds are not those of its rows. Nothing was copied; run `commitlake validate --repair` with this --store, "
+            "then this again, or name a new directory for --store, and the slave is made there"
+        )
+
+
 def _lost(master: Master, what: str) -> StoreError:
     return StoreError(
         f"the log of the master at {master.uri} {what}. Its table holes says which rows `validate --cut-damaged` has given "
@@ -356,6 +368,7 @@ def _plan_end(at: Snapshot, head: LogHead, master: Master) -> Plan:
             "was put back as it was earlier"
         )
     _expect_no_lost_end(head.next_offset, master)
+    _expect_ends_at_a_record(head.next_offset, master)
     after = _as_the_master(head, master)
     if replace(after, bounds_append_seq=head.bounds_append_seq) == head:
         return Plan((), result)

@@ -19,9 +19,10 @@ from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import has_begun, head_as_found
+from pipelines.store.holes import holes_of_log
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import has_followed
-from pipelines.store.role import is_slave, master_of, settings_now
+from pipelines.store.role import follows, is_slave, master_of, settings_now
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from pipelines.store.work import Work
@@ -60,8 +61,10 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
 
     Raises BadInput where it cannot be; nothing of the log is written then.
     """
-    master = Master.read(open_master(slave, expect_named(slave, options.master_uri)))
     exists = slave.exists()
+    named = open_master(slave, expect_named(slave, options.master_uri))
+    _expect_no_half_promotion(slave, named)
+    master = Master.read(named)
     broker_id = slave.settings["brokerId"] if exists else 0
     replica_id = replica_id_of(master.at, slave, options.replica_id, broker_id)
     first_ack = partial(plan_first_ack, replica_id=replica_id, uri=slave.uri, now_ms=now_ms)
@@ -81,6 +84,21 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     if is_new:
         cuts.append(_fence(slave, master))
     return Joined(master, replica_id, _first_of(cuts))
+
+
+def _expect_no_half_promotion(slave: Store, master: Store) -> None:
+    """Raises BadInput where a promotion of the one or the other was stopped halfway: neither is a master then."""
+    at, other = (store.snapshot() if store.exists() else None for store in (slave, master))
+    if at is None or other is None or not is_slave(at) or not is_slave(other):
+        return
+    for new, old in ((other, at), (at, other)):
+        # Of two that name each other the one that has followed is to be the master.
+        is_new = master_of(new) is None or (follows(new, old.store.uri) and has_followed(new, old.store.uri))
+        if is_new and follows(old, new.store.uri):
+            raise BadInput(
+                f"the stores at {at.store.uri} and {other.store.uri} are slaves both: a promotion was stopped halfway. End "
+                f"it with `commitlake promote --store {new.store.uri} --old-master {old.store.uri}`, then run this again"
+            )
 
 
 def _first_of(cuts: Iterable[int | None]) -> int | None:
@@ -128,6 +146,7 @@ def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
         uri=slave.uri,
         acked_offset=result["reached"],
         now_ms=run.now_ms,
+        is_whole=not _lost_here(run, master),
     )
     commit(master.store, ack)
     run.commit(partial(plan_set, master=master.store.snapshot(), now_ms=run.now_ms))
@@ -136,6 +155,19 @@ def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
         "max_offset": result["reached"],
         "truncated_from": truncated_from,
     }
+
+
+def _lost_here(run: Work, master: Master) -> bool:
+    """Whether the slave has lost a part of its log that the master has; says so."""
+    lost = {(row.from_offset, row.to_offset): row for row in holes_of_log(run.store.snapshot())}
+    own = lost.keys() - {(row.from_offset, row.to_offset) for row in holes_of_log(master.at)}
+    if own:
+        begin, end = min(own)
+        run.warn(
+            f"this slave has lost bytes {begin} to {end} of its log (table holes), which the master has: it does not count "
+            f"as a copy in sync. `commitlake replicate --store NEW --master {master.uri}` makes a whole one"
+        )
+    return bool(own)
 
 
 def _plan_before_rows(at: Snapshot, master: Master, from_last_file: bool) -> Plan:

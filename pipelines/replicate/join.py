@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import Any
 
+from pyspark.sql import functions as F
+
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.one_row import begin_apart, last_row, record_apart
 from pipelines.replicate.acks import before_the_role
-from pipelines.replicate.master import Master, queues_from
+from pipelines.replicate.master import Master, queues_from, rows_from
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import has_begun, head_as_found
+from pipelines.store.holes import holes_of_log, split_queue
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import read_replicas
@@ -69,7 +72,41 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     Raises BadInput where the store cannot follow this master: its segments have another size, its log is another's or has
     gone another way and no promotion says why, or what it lacks has expired there.
     """
-    return joining_point(at, master.reaching(head_as_found(at).next_offset))
+    head = head_as_found(at)
+    master = master.reaching(head.next_offset)
+    point = joining_point(at, master)
+    if point < head.next_offset:
+        _expect_known_ends(at, point)
+        _expect_nothing_owed(at, point, master)
+    return point
+
+
+def _expect_known_ends(at: Snapshot, point: int) -> None:
+    """Raises BadInput where the log has lost messages of a queue before and after a point: its end there is not known."""
+    queue = split_queue(at, point)
+    if queue is not None:
+        raise BadInput(
+            f"the store at {at.store.uri} is to be cut at byte {point}, and has lost offsets {queue.from_queue_offset} to "
+            f"{queue.to_queue_offset - 1} of {queue.topic}:{queue.queue_id} before and after that: where the queue would go "
+            f"on is not known. {_new_slave()}"
+        )
+
+
+def _expect_nothing_owed(at: Snapshot, point: int, master: Master) -> None:
+    """Raises BadInput where a cut would take what has become of a message that has expired here, and not at the master.
+
+    The message would be owed again, and this store has it no more.
+    """
+    begins, masters = head_as_found(at).min_offset, master.head.min_offset
+    source = F.col("source_offset")
+    is_owed = F.col("claim").isNotNull() & (source >= masters) & (source < begins)
+    owed = rows_from(at, point).where(is_owed).agg(F.min(source).alias("first")).first()
+    if owed is not None and owed["first"] is not None:
+        raise BadInput(
+            f"the store at {at.store.uri} is to be cut at byte {point}. That takes what has become of the message at byte "
+            f"{owed['first']}, which has expired here and which the master at {master.uri} still has to deliver or to end. "
+            f"{_new_slave()}"
+        )
 
 
 def joining_point(at: Snapshot, master: Master) -> int:
@@ -78,7 +115,7 @@ def joining_point(at: Snapshot, master: Master) -> int:
     head = head_as_found(at)
     if not has_begun(at):
         return head.next_offset
-    if at.is_empty(COMMITLOG):
+    if at.is_empty(COMMITLOG) and not holes_of_log(at):
         _expect_not_expired(at, head.next_offset, master)
         return head.next_offset
     point = _point(at, head.next_offset, master)

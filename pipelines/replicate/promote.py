@@ -31,6 +31,7 @@ from pipelines.store.epochs import (
     with_promotion,
 )
 from pipelines.store.head import head_as_found, read_head
+from pipelines.store.holes import holes_of_log
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import MASTERS_ID, has_followed, read_replicas
@@ -75,6 +76,11 @@ def promote_slave(run: Work, epoch: int | None, old: Store | None) -> Promoted:
         return _promoted_before(at, epoch, old)
     _finish_truncation(run)
     at = store.snapshot()
+    for hole in holes_of_log(at):
+        run.warn(
+            f"the store at {store.uri} has lost bytes {hole.from_offset} to {hole.to_offset} of the log ({hole.reason}): "
+            "its slaves and the old master may have them"
+        )
     number, role = epoch, _role_of_master(at)
     if old is None:
         _expect_not_promoted_elsewhere(at)

@@ -16,13 +16,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.log.one_row import SAME, last_row
+from pipelines.log.one_row import last_row
+from pipelines.log.unfinished_cut import unfinished
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.groups import read_groups
 from pipelines.store.head import LogHead, bounds_write, head_as_found
+from pipelines.store.holes import ends_in_holes, holes_before
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
 from pipelines.store.replicas import MASTERS_ID, acks_up_to, read_replicas
@@ -30,7 +32,7 @@ from pipelines.store.role import expect_role
 from pipelines.store.small_tables import whole_table_write, write_if_changed
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
-from schemas import COMMITLOG, CONSUMER_OFFSETS, CUT_ROWS, CUTS, DERIVED, EPOCHS, IN_FLIGHT, REPLICAS
+from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS, DERIVED, EPOCHS, HOLES, IN_FLIGHT, REPLICAS
 
 # Marks a cut that no run has reported yet. It stands in place of the time of the slave's last success, which the next one
 # writes.
@@ -102,44 +104,27 @@ def _make_cut(store: Store, offset: int) -> None:
         commit(store, lambda at, group=group: _plan_offsets(at, group))  # type: ignore[misc]
     commit(store, lambda at: Plan(acks_up_to(at, offset) if unfinished(at) == offset else ()))
     commit(store, lambda at: _plan_epochs(at, offset))
+    commit(store, lambda at: _plan_holes(at, offset))
     take_out(store, lambda at: _plan_cut(at, offset))
     # Where another commit had taken the number, the bounds have let a dispatch through in between.
     commit(store, partial(plan_void, tables=DERIVED))
 
 
-def unfinished(at: Snapshot) -> int | None:
-    """The offset of a cut that is recorded and not made."""
-    # Recorded first, made last: so `cuts` is pinned before the log.
-    return at.cached("unfinished_cut", (CUTS, CUT_ROWS, COMMITLOG), lambda: _unfinished(at))
-
-
-def _unfinished(at: Snapshot) -> int | None:
-    # A log that was put back as it was earlier has nothing to do with a cut of later, also once it has grown again.
-    last = at.number(COMMITLOG) + 1
-    cuts = {row.append_seq: row.physical_offset for row in at.rows(CUTS) if row.append_seq <= last}
-    if not cuts:
-        return None
-    number = max(cuts)
-    offset = cuts[number]
-    before = _rows_from(at, offset).where(F.col("append_seq") < number)
-    if before.isEmpty():
-        return None
-    # Copies under a later number are of a cut that was to be recorded again.
-    copies = at.read(CUT_ROWS).where(F.col("cut_seq") >= number)
-    is_same = [copies[name].eqNullSafe(before[name]) for name in (*SAME, "append_seq")]
-    if number == last:
-        return offset if before.join(copies, is_same, "left_anti").isEmpty() else None
-    return None if copies.join(before, is_same, "left_semi").isEmpty() else offset
-
-
 def _plan_record(at: Snapshot, offset: int) -> Plan:
-    rows = _rows_from(at, offset)
-    return Plan() if rows.isEmpty() else replace(plan_record_cut(at, rows, offset), result={"offset": offset})
+    """The plan that records a cut; empty where the log ends there. What it has lost after that has no rows."""
+    log_end, rows = head_as_found(at).next_offset, _rows_from(at, offset)
+    if log_end <= offset and rows.isEmpty():
+        return Plan()
+    return _recorded(at, offset)
+
+
+def _recorded(at: Snapshot, offset: int) -> Plan:
+    return replace(plan_record_cut(at, _rows_from(at, offset), offset), result={"offset": offset})
 
 
 def _plan_record_again(at: Snapshot, offset: int) -> Plan:
     """The plan that records a cut with the next number where another commit has taken its own."""
-    return Plan() if _is_next(at) or unfinished(at) != offset else _plan_record(at, offset)
+    return Plan() if _is_next(at) or unfinished(at) != offset else _recorded(at, offset)
 
 
 def _is_next(at: Snapshot) -> bool:
@@ -152,9 +137,9 @@ def _rows_from(at: Snapshot, offset: int) -> DataFrame:
 
 
 def _plan_bounds(at: Snapshot, offset: int) -> Plan:
-    """The plan of the bounds as of the cut: each queue ends where its first row that is cut off lies."""
+    """The plan of the bounds as of the cut: each queue ends where its first message that is cut off or was lost lies."""
     cut_seq = at.number(COMMITLOG) + 1
-    if unfinished(at) != offset:
+    if not _is_next(at) or unfinished(at) != offset:
         return Plan()
     head = head_as_found(at)
     if head.bounds_append_seq >= cut_seq:
@@ -166,7 +151,10 @@ def _plan_bounds(at: Snapshot, offset: int) -> Plan:
         .agg(F.min("queue_offset").alias("next_offset"))
         .collect()  # a row a queue, as in the head
     )
-    ends = {(row.topic, row.queue_id): row.next_offset for row in cut_off}
+    ends = dict(ends_in_holes(at, offset))
+    for row in cut_off:
+        queue = row.topic, row.queue_id
+        ends[queue] = min(row.next_offset, ends.get(queue, row.next_offset))
     before = last_row(at, offset)
     after = LogHead(
         append_seq=cut_seq,
@@ -227,8 +215,21 @@ def _plan_epochs(at: Snapshot, offset: int) -> Plan:
     return Plan((whole_table_write(at, EPOCHS, [(each.epoch, each.start_offset) for each in epochs]),))
 
 
+def _is_bounded(at: Snapshot) -> bool:
+    """Whether the bounds are as of the cut: another run may have put them back to the rows that are still there."""
+    return head_as_found(at).bounds_append_seq > at.number(COMMITLOG)
+
+
+def _plan_holes(at: Snapshot, offset: int) -> Plan:
+    """The plan that forgets what the log had lost from the cut on: other messages will lie there."""
+    if not _is_bounded(at) or unfinished(at) != offset:
+        return Plan()
+    kept = holes_before(at, offset)
+    return Plan() if kept is None else Plan((at.replace(HOLES, kept),))
+
+
 def _plan_cut(at: Snapshot, offset: int) -> Plan:
-    if not _is_next(at) or unfinished(at) != offset:
+    if not _is_bounded(at) or not _is_next(at) or unfinished(at) != offset:
         return Plan()
     nothing = at.read(COMMITLOG).limit(0)
     return Plan((at.replace(COMMITLOG, nothing, where=f"physical_offset >= {offset}"),))

@@ -56,6 +56,11 @@ def make_store(store: Store, settings: Mapping[str, str] | None = None) -> Store
         make_tables(store)
     else:
         store.expect_no_messages()
+        if "`" in store.uri:
+            raise BadInput(
+                f"--store is {store.uri}; expected a path without a backtick, in which Delta makes no table. Name another, "
+                "or make the store there and move its directory"
+            )
         make_again(store, TABLES)
     commit(store, partial(_plan_settings, given=given))
     return store

@@ -6,6 +6,7 @@ recorded with their reason, and only then the files are taken out, in a commit w
 made again and finds the ends recorded.
 """
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +20,12 @@ from pipelines.rocketmq.queue_slots import has_queue_slot, next_in_queue
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.spark_internals.delta_files import DataFile, rows_of_files, take_out
 from pipelines.store.commit import commit
-from pipelines.store.cut import while_open
+from pipelines.store.cut import plan_set_aside, while_open
 from pipelines.store.damaged import DamagedTable
 from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write
 from pipelines.store.holes import in_ranges, joined
 from pipelines.store.plan import Plan
-from pipelines.store.planned import expect_no_rows_lost, plan_of
+from pipelines.store.planned import Damage, damage_of, expect_no_rows_lost, plan_of
 from pipelines.store.progress import followed_by, followed_rows, plan_void
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
@@ -143,6 +144,8 @@ class LostFiles:
                 for queue_id in few | {each for each in known if first_queue <= each <= last_queue}:
                     begins, ends = bounds.get((topic, queue_id), (0, 0))
                     is_sure = least == greatest and first_queue == last_queue
+                    if is_sure:
+                        begins = min(begins, file.least("queue_offset") or 0)
                     end = following if is_sure else min(ends + (file.rows or following), following)
                     if max(ends, end) > 0:
                         bounds[topic, queue_id] = begins, max(ends, end)
@@ -282,6 +285,30 @@ def cut_out(store: Store, damaged: DamagedTable, queues_are_whole: bool, now_ms:
     while_open(store, lambda: _take_out(store, damaged.data))
     # A deliver that was ending may have recorded its clock in between, and copies that it made may be among the lost rows.
     commit(store, lambda at: plan_void(at, DERIVED))
+
+
+def cut_out_last_append(store: Store, damaged: DamagedTable) -> Damage | None:
+    """Take a last append that is not as planned out of the log, by its files, as others cannot be read; its damage.
+
+    With another commit after it that would never be seen again. None where the append is as planned, and where it has lost a
+    file itself, or shares one with other appends: its rows cannot be set aside then.
+    """
+    at = store.snapshot()
+    damage = damage_of(at)
+    if damage is None:
+        return None
+    lost = {file.name for file in damaged.data}
+    files = (
+        DataFile(each.name, each.size, each.size, each.partition, json.loads(each.stats or "{}"))
+        for each in at.all_files(COMMITLOG)
+    )
+    own = [file for file in files if file.greatest("append_seq") in (None, damage.append_seq)]
+    if any(file.name in lost or file.least("append_seq") != damage.append_seq for file in own):
+        return None
+    commit(store, plan_set_aside)
+    commit(store, lambda at: plan_void(at, DERIVED))
+    while_open(store, lambda: _take_out(store, own))
+    return damage
 
 
 def _take_out(store: Store, files: Sequence[DataFile]) -> None:

@@ -4,7 +4,7 @@ Offsets stay as they are: a hole is room that no row takes, as a blank is, and a
 gone on. Readers find no rows there and say why.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -59,6 +59,49 @@ def lost_ends(at: Snapshot) -> DataFrame:
     """How far the log and each queue that has lost messages went at least: `topic`, `queue_id`, `lost_end`."""
     end = F.max(F.coalesce("to_queue_offset", "to_offset")).alias("lost_end")
     return at.read(HOLES).groupBy("topic", "queue_id").agg(end)
+
+
+def ends_in_holes(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int]:
+    """Where queues end whose next message from an offset of the log on is lost; of those that are not split there."""
+    if not holes_of_log(at):
+        return {}
+    lost = _split(at, offset).where((F.col("topic") != "") & F.col("is_after") & ~F.col("is_before"))
+    ends = lost.groupBy("topic", "queue_id").agg(F.min("from_queue_offset").alias("end"))
+    return {(row.topic, row.queue_id): row.end for row in ends.collect()}  # a row a queue that has lost some
+
+
+def split_queue(at: Snapshot, offset: int) -> Row | None:
+    """A queue that has lost messages in a row before and after an offset, with the row's bounds; None where there is none.
+
+    Nothing says how many of them lay where, so that it is not known where the queue ends for a log that ends there.
+    """
+    if not holes_of_log(at):
+        return None
+    both = _split(at, offset).where((F.col("topic") != "") & F.col("is_after") & F.col("is_before"))
+    return both.orderBy("topic", "queue_id", "from_queue_offset").first()
+
+
+def holes_before(at: Snapshot, offset: int) -> DataFrame | None:
+    """The rows of `holes` for a log that ends at an offset; None where they stay as they are."""
+    if not any(offset < row.to_offset for row in holes_of_log(at)):
+        return None
+    end = F.least("to_offset", F.lit(offset).cast("long"))
+    return _split(at, offset).where("is_before").withColumn("to_offset", end).select(*HOLES.names)
+
+
+def _split(at: Snapshot, offset: int) -> DataFrame:
+    """The rows of `holes`, and whether what they say is lost lies before an offset, or after it, or both."""
+    first, following = F.col("from_offset"), F.col("to_offset")
+    lost = [(row.from_offset, row.to_offset) for row in holes_of_log(at)]
+    is_before = in_ranges(
+        lost, lambda begin, end: (begin < F.least(following, F.lit(offset))) & (first < end)
+    )
+    is_after = in_ranges(
+        lost, lambda begin, end: (F.greatest(first, F.lit(offset)) < end) & (begin < following)
+    )
+    return at.read(HOLES).withColumns(
+        {"is_before": is_before & (first < offset), "is_after": is_after & (following > offset)}
+    )
 
 
 def joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,0 +1,298 @@
+"""Copies of a log that have given up a part of it, or were to be cut: nothing is skipped, and nothing comes twice."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.consume.offsets import plan_import_offsets
+from pipelines.expiry.retention import HOUR_MS
+from pipelines.produce import put
+from pipelines.replicate import promote, truncate
+from pipelines.replicate.fence import plan_fence
+from pipelines.store.commit import commit
+from pipelines.store.head import bounds_write, read_head
+from pipelines.store.plan import Plan
+from schemas import COMMITLOG
+from tests.conftest import run_job
+from tests.life import B, Life
+from tests.quality.damages import lose_data
+from tests.replicate.test_replicate import log_of, replicate, slave_of
+from tests.store.test_planned import has_every_row_twice, written
+
+pytestmark = pytest.mark.slow
+
+
+def message(body: str, topic: str = "T", queue_id: int = 0) -> dict[str, Any]:
+    return {"topic": topic, "queue_id": queue_id, "body": body}
+
+
+def give_up(life: Life, body: str) -> None:
+    """Lose the file with a message, and go on without it."""
+    row = next(row for row in life.rows() if bytes(row.body).decode() == body)
+    lose_data("commitlog", row.append_seq)(Path(life.store.uri))
+    life.job("validate", B, "--cut-damaged")
+
+
+def expect_one_log(old: Life, new: Life) -> None:
+    assert log_of(old.store) == log_of(new.store)
+    assert old.store.holes.count() == 0
+    assert (
+        read_head(old.store.snapshot()).next_queue_offsets
+        == read_head(new.store.snapshot()).next_queue_offsets
+    )
+    old.job("dispatch", B)
+    assert old.job("validate", B, "--full").result["broken"] == 0
+
+
+@pytest.fixture
+def lost_tail(life: Callable[..., Life], tmp_path: Path) -> tuple[Life, Life]:
+    """An old master that has lost its last message, which no slave had, and the slave that was promoted."""
+    old = life()
+    old.put(B, message("a"))
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, message("tail"))
+    give_up(old, "tail")
+    commit(old.store, partial(plan_import_offsets, group="G", offsets={("T", 0): 2}, now_ms=B))
+    new.job("promote", B, "--old-master", old.store.uri)
+    new.put(B + 1, message("new0"))
+    return old, new
+
+
+@pytest.mark.parametrize("more", [(), (message("new1"),), (message("longer" * 40, "Q", 3),)])
+def test_a_tail_that_an_old_master_has_lost_is_cut_off_as_if_it_were_there(
+    lost_tail: tuple[Life, Life], more: tuple[dict[str, Any], ...]
+) -> None:
+    old, new = lost_tail
+    if more:
+        new.put(B + 2, *more)
+    followed = replicate(old.store.uri, new.store.uri).result
+    assert (followed["copied"], followed["truncated_from"]) == (1 + len(more), new.rows()[1].physical_offset)
+    assert [row.next_offset for row in old.store.consumer_offsets.collect()] == [1]
+    expect_one_log(old, new)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 0
+
+
+@pytest.mark.parametrize(
+    "step", ["_plan_bounds", "plan_void", "_groups", "_plan_epochs", "_plan_holes", "take_out"]
+)
+def test_a_cut_of_a_lost_tail_that_was_killed_is_made_again(
+    lost_tail: tuple[Life, Life], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    old, new = lost_tail
+    killed = []
+
+    def kill(*_: Any, **__: Any) -> None:
+        killed.append(step)
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(truncate, step, kill)
+        replicate(old.store.uri, new.store.uri, exit_status=9)
+    assert killed
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
+    assert [row.next_offset for row in old.store.consumer_offsets.collect()] == [1]
+    expect_one_log(old, new)
+
+
+@pytest.mark.parametrize("step", ["_plan_bounds", "_plan_holes", "_plan_cut"])
+def test_a_cut_of_a_lost_tail_whose_number_a_fence_has_taken_is_made(
+    lost_tail: tuple[Life, Life], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    old, new = lost_tail
+    planned, fenced = getattr(truncate, step), list[str]()
+
+    def after_a_fence(at: Any, offset: int) -> Plan:
+        if not fenced:
+            fenced.append(step)
+            commit(old.store, partial(plan_fence, master_uri=new.store.uri))
+        return planned(old.store.snapshot(), offset)
+
+    monkeypatch.setattr(truncate, step, after_a_fence)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
+    assert fenced
+    expect_one_log(old, new)
+
+
+def test_a_queue_whose_messages_are_all_lost_goes_on_where_its_master_has_it(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, message("a"))
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, message("own"))
+    old.put(B, message("lost", "Q"))
+    old.put(B, message("own too"))
+    give_up(old, "lost")
+    new.job("promote", B, "--old-master", old.store.uri)
+    new.put(B + 1, message("new", "Q"))
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
+    assert sorted(bytes(row.body).decode() for row in old.store.cut_rows.collect()) == ["own", "own too"]
+    expect_one_log(old, new)
+    old.job("export_store", B, "--to", str(tmp_path / "export"))
+
+
+def test_a_queue_that_has_lost_messages_on_both_sides_of_a_cut_is_not_guessed(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, message("a"))
+    old.put(B, message("shared", "Q"))
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, message("own", "Q"))
+    give_up(old, "shared")
+    give_up(old, "own")
+    new.job("promote", B, "--old-master", old.store.uri)
+    before = old.store.snapshot().version(COMMITLOG)
+    refused = replicate(old.store.uri, new.store.uri, exit_status=2)
+    assert "has lost offsets 0 to 1 of Q:0 before and after that" in refused.stderr
+    assert old.store.snapshot().version(COMMITLOG) == before
+
+
+def test_bounds_that_a_repair_puts_back_beside_a_cut_hide_nothing(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = life()
+    old.put(B, message("both"))
+    new = slave_of(old, tmp_path / "new")
+    old.put(B, message("own0"), message("own1"))
+    new.job("promote", B)
+    new.put(B + 1, message("new0"), message("new1"))
+    take_out, repaired = truncate.take_out, list[Any]()
+
+    def after_a_repair(*arguments: Any) -> Any:
+        if not repaired:
+            repaired.append(old.run("validate", B, "--repair"))
+            # As a repair does that had read the table before the cut was recorded.
+            head = replace(read_head(new.store.snapshot()), append_seq=old.store.snapshot().number(COMMITLOG))
+            commit(old.store, lambda at: Plan((bounds_write(at, head),)))
+        return take_out(*arguments)
+
+    monkeypatch.setattr(truncate, "take_out", after_a_repair)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 2
+    assert repaired[0].exit_status == 1
+    assert "queue_bounds was left as it is" in repaired[0].stderr
+    expect_one_log(old, new)
+
+
+def test_a_slave_that_ends_inside_a_record_of_its_master_is_refused(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life()
+    master.put(B, message("a"))
+    slave = slave_of(master, tmp_path / "slave")
+    master.put(B, message("b"))
+    head = read_head(slave.store.snapshot())
+    commit(slave.store, lambda at: Plan((bounds_write(at, replace(head, next_offset=head.next_offset + 1)),)))
+    refused = replicate(slave.store.uri, master.store.uri, exit_status=1)
+    assert f"ends at byte {head.next_offset + 1}, which is inside the master's record" in refused.stderr
+    slave.job("validate", B, "--repair")
+    assert replicate(slave.store.uri, master.store.uri).result["copied"] == 1
+
+
+def expiring_pair(life: Callable[..., Life], tmp_path: Path) -> tuple[Life, Life]:
+    """A master whose first segment holds a message that waits, and its slave, which has all."""
+    master = life(mappedFileSizeCommitLog="1024")
+    waits = {**message("waits"), "deliver_at_ms": B + 100 * HOUR_MS}
+    master.put(B, waits, *(message(f"both{number}") for number in range(8)))
+    slave = slave_of(master, tmp_path / "slave")
+    master.job("dispatch", B)
+    return master, slave
+
+
+def test_a_rolled_message_expires_once_all_copies_have_its_roll(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master, slave = expiring_pair(life, tmp_path)
+    maintain = ("maintain", "--store", master.store.uri, "--now", B + 10 * HOUR_MS, "--retention-hours", 1)
+    kept = master.commitlake(*maintain)
+    assert (kept.result["rolled"], kept.result["segments_expired"]) == (1, 0)
+    assert "a slave does not have the record" in kept.stderr
+    # The master dies now, and takes messages of the promoted slave later: the message that waits comes once.
+    dies = master.copied("dies"), slave.copied("promoted")
+    dies[1].job("promote", B + 11 * HOUR_MS)
+    replicate(dies[0].store.uri, dies[1].store.uri, now=B + 11 * HOUR_MS)
+    for each in dies:
+        assert "waits" in each.bodies()
+    replicate(slave.store.uri, master.store.uri)
+    done = master.commitlake(*maintain)
+    assert (done.result["rolled"], done.result["segments_expired"] > 0) == (0, True)
+
+
+def test_what_has_expired_here_and_is_owed_at_the_new_master_is_not_cut_off(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master, slave = expiring_pair(life, tmp_path)
+    later = B + 10 * HOUR_MS
+    assert master.job("maintain", later, "--retention-hours", 1, "--forget-replica", "1").result[
+        "segments_expired"
+    ]
+    slave.job("promote", later)
+    refused = replicate(master.store.uri, slave.store.uri, now=later, exit_status=2)
+    assert "has expired here and which the master" in refused.stderr
+    assert "waits" in master.bodies()
+
+
+def test_a_damaged_last_append_is_set_aside_before_another_file_is_given_up(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = life()
+    one.put(B, message("a"))
+    one.put(B, message("lost"))
+    with monkeypatch.context() as patched:
+        written(patched, put.Put, "log_rows", has_every_row_twice)
+        one.job("put_messages", B, "--input", one.input(message("twice")), exit_status=1)
+    lose_data("commitlog", 1)(Path(one.store.uri))
+    cut = one.job("validate", B, "--cut-damaged")
+    assert cut.result["broken"] <= 1
+    one.put(B, message("again"))
+    assert one.bodies() == ["a", "again"]
+    assert [bytes(row.body).decode() for row in one.store.cut_rows.collect()] == ["twice", "twice"]
+    one.job("dispatch", B)
+    assert [row.queue_offset for row in one.store.consume_queue.orderBy("queue_offset").collect()] == [0, 2]
+
+
+def test_a_slave_that_has_lost_what_its_master_has_is_no_copy_in_sync(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    master = life()
+    master.put(B, message("a"))
+    slave = slave_of(master, tmp_path / "slave")
+    master.put(B, message("b"))
+    replicate(slave.store.uri, master.store.uri)
+    assert [row.in_sync for row in master.store.replicas.collect()] == [True]
+    give_up(slave, "b")
+    assert "does not count as a copy in sync" in replicate(slave.store.uri, master.store.uri).stderr
+    assert [row.in_sync for row in master.store.replicas.collect()] == [False]
+    assert "has lost bytes" in slave.job("promote", B).stderr
+
+
+@pytest.mark.parametrize("step", ["_plan_letting_go", "_plan_epoch"])
+def test_a_promotion_that_was_stopped_halfway_is_named_by_both_stores(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    old = life()
+    old.put(B, message("a"))
+    new = slave_of(old, tmp_path / "new")
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(promote, step, kill)
+        assert new.run("promote", B, "--old-master", old.store.uri).exit_status == 9
+    way_out = ["promote", "--store", new.store.uri, "--old-master", old.store.uri]
+    for follower, followed in ((old, new), (new, old)):
+        refused = replicate(follower.store.uri, followed.store.uri, exit_status=2)
+        assert " ".join(["commitlake", *way_out]) in refused.stderr
+    assert run_job([*way_out, "--now", str(B)]).exit_status == 0
+    replicate(old.store.uri, new.store.uri)
+
+
+def test_a_path_in_which_delta_makes_no_table_is_refused(life: Callable[..., Life], tmp_path: Path) -> None:
+    made = run_job(["create_store", "--store", str(tmp_path / "a`b" / "store")])
+    assert (made.exit_status, "without a backtick" in made.stderr) == (2, True)
+    assert not (tmp_path / "a`b").exists()
