@@ -462,6 +462,7 @@ class LivingBroker:
         self.write(3, floor=1, read=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", [BrokerLog, BrokerConfig])
 def test_a_broker_that_goes_on_while_it_is_read_is_never_ahead_of_its_rows(
     commitlake: Commitlake, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: type

@@ -83,6 +83,7 @@ def test_copies_of_an_inner_batch_take_as_many_offsets_as_it(life: Callable[...,
     assert validated.exit_status == 0, validated.lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sys_flag", [0, BATCH])
 def test_a_copy_for_a_queue_below_0_lies_there(life: Callable[..., Life], sys_flag: int):
     """An imported row may name any queue as its own."""
@@ -99,6 +100,7 @@ def test_a_copy_for_a_queue_below_0_lies_there(life: Callable[..., Life], sys_fl
     assert read_head(store.store.snapshot()).next_of("T", -7) == 2 * step
 
 
+@pytest.mark.slow
 def test_pages_of_one_message_pass_over_nothing_behind_an_inner_batch(life: Callable[..., Life]):
     store = life()
     batch = {"sys_flag": BATCH, "properties": raw(INNER_NUM=3)}

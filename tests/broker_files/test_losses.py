@@ -80,6 +80,7 @@ def test_what_pop_consumers_hold_is_said(imported: Import, broker: Path, worked_
     assert ("receive by POP" in imported().stderr) == (worked_through < 1)
 
 
+@pytest.mark.slow
 def test_light_queues_are_named_and_not_exported(
     imported: Import, commitlake: Callable[..., JobRun], store: Store, broker: Path
 ) -> None:

@@ -21,6 +21,7 @@ def test_a_listener_that_fails_fails_its_message_alone(life: Callable[..., Life]
     assert done.result["failed"] == 1, done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("listener", "exit_status"), [("df_int", 0), ("df_str", 1), ("df_void", 1)])
 def test_a_dataframe_listeners_columns_of_other_types(
     life: Callable[..., Life], listener: str, exit_status: int

@@ -95,6 +95,7 @@ def test_an_offset_before_the_first_message_becomes_the_first(
     assert offsets(store)["T", 0] == 3
 
 
+@pytest.mark.slow
 def test_offsets_are_reset_between_the_first_and_one_after_the_last(life: Callable[..., Life]) -> None:
     store = life()
     fill(store, "a", "b", "c")
@@ -141,6 +142,7 @@ def ids_of_commits(store: Store, table: Table) -> list[str]:
     return [action["txn"]["appId"] for action in actions if "txn" in action]
 
 
+@pytest.mark.slow
 def test_whoever_records_a_groups_offsets_numbers_the_commit_by_the_group(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_page_is_cut_where_it_has_so_many_messages_or_bytes(
 SENT_BACK = {"source_offset": 100, "origin_offset": 100, "purpose": "retry", "topic": "%RETRY%g"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expression", ["*", "a"])
 @pytest.mark.parametrize(
     ("claim", "handed", "already"),

@@ -319,6 +319,7 @@ def test_a_run_whose_locks_cannot_be_renewed_hands_nothing_more_over_once_they_e
     assert two.handed()[1:] == [["fast", 0, offset] for offset in range(3)]
 
 
+@pytest.mark.slow
 def test_clients_with_queues_of_their_own_do_not_wait_for_each_other(two: Two) -> None:
     two.fill(0, 3)
     thread = two.begin(orderly=False)
@@ -327,6 +328,7 @@ def test_clients_with_queues_of_their_own_do_not_wait_for_each_other(two: Two) -
     two.end(thread)
 
 
+@pytest.mark.slow
 def test_a_store_of_an_earlier_version_gets_the_table(two: Two) -> None:
     forget_tables(two.store.store, QUEUE_LOCKS.generation)
     two.fill(0)

@@ -437,6 +437,7 @@ def test_timed_messages_a_broker_put_back_into_its_timer_come_once(life: Callabl
     assert store.deliver(B + 60_000)["delivered"] == 0
 
 
+@pytest.mark.slow
 def test_only_its_own_row_of_the_brokers_log_shows_that_an_imported_message_was_delivered(
     life: Callable[..., Life],
 ) -> None:

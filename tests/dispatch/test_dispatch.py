@@ -58,6 +58,7 @@ def test_an_empty_log_has_nothing_to_dispatch(store: Store) -> None:
     assert (dispatch(store).counts, dispatch(store).result) == ({}, {"dispatched_to": 0})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writes_before_the_crash", [1, 3])
 def test_a_crash_between_two_tables_repeats_nothing_and_leaves_nothing_out(
     store: Store, writes_before_the_crash: int

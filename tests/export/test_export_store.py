@@ -332,6 +332,7 @@ def test_properties_that_no_broker_reads_are_refused(length: int, is_refused: bo
         assert len(record.as_py()) == row["size_bytes"]
 
 
+@pytest.mark.slow
 def test_a_segment_without_a_record_is_a_gap(
     commitlake: Callable[..., JobRun], new_store: Callable[..., Store], tmp_path: Path
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_timed_message_that_was_rolled_comes_once_from_the_restored_store(
     assert [each.deliver(B + 2 * HOUR)["delivered"] for each in (one, two)] == [3, 3]
 
 
+@pytest.mark.slow
 def test_offsets_of_groups_are_not_ahead_of_the_exported_log(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

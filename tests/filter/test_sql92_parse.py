@@ -103,6 +103,7 @@ def test_the_name_before_in_may_have_parentheses() -> None:
     assert parse("((a)) NOT IN ('x', 'y')") == Not(OneOf(A, ("x", "y")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 1_000, 20_000])
 @pytest.mark.parametrize(
     "nested",

@@ -14,6 +14,7 @@ def conf(tmp_path):
     return file
 
 
+@pytest.mark.slow
 def test_a_store_is_made_from_a_broker_conf(commitlake, spark, conf, tmp_path):
     run = commitlake(
         "create_store", "--store", tmp_path / "store", "--broker-conf", conf, "--set", "brokerName=broker-c"

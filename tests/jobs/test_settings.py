@@ -28,6 +28,7 @@ def given(store: Any) -> dict[str, str]:
     return {row.name: row.value for row in store.store_settings.collect()}
 
 
+@pytest.mark.slow
 def test_settings_are_set_and_unset_and_messages_fix_some(commitlake, job):
     store = job.store
     run = job("set", "maxMessageSize=200", "slaveReadEnable=true", "mappedFileSizeCommitLog=5000")

@@ -64,6 +64,7 @@ def traces(store: Life) -> list[tuple[Any, list[list[str]]]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_put_is_told_to_its_hook_and_traced_once(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -150,6 +150,7 @@ def test_what_is_gone_or_is_not_to_be_copied_gives_none_and_a_slow_clock_stores_
     assert (nothing.writes, nothing.passed_over) == ((), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("waits", "is_moved"),
     [

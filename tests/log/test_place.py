@@ -59,6 +59,7 @@ def test_a_record_larger_than_a_segment_is_an_error_that_says_so() -> None:
         rolled([40, 93], 0, 100)
 
 
+@pytest.mark.slow
 def test_what_waits_has_room_for_what_its_copies_gain(life: Callable[..., Life]) -> None:
     small = life(mappedFileSizeCommitLog="4096")
     timed = {"topic": "T" * 100, "unique_key": "K", "deliver_at_ms": B + 10_000}

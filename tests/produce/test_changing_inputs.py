@@ -196,6 +196,7 @@ def test_the_late_cancel_of_a_put_that_was_cut_short_is_put_and_comes_to_nobody(
     assert (late.exit_status, "that message is due already" in late.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_queues_that_change_between_two_appends_of_a_batch_id_leave_each_message_once(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -257,6 +257,7 @@ def test_csv_rows_have_the_fields_of_the_header(commitlake: Commitlake, store: S
     assert f"a.csv row 2: {sentence}" in refused.stderr
 
 
+@pytest.mark.slow
 def test_bytes_that_are_not_utf8_are_refused_and_not_replaced(
     commitlake: Commitlake, store: Store, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def test_a_clock_far_ahead_of_the_log_is_refused_unless_it_is_forced(life: Calla
     assert [row.store_timestamp - B for row in store.rows()] == [0, DAY_MS, 3 * DAY_MS, 3 * DAY_MS]
 
 
+@pytest.mark.slow
 def test_how_far_ahead_is_a_setting_and_the_machine_s_clock_is_believed(life: Callable[..., Life]) -> None:
     strict = life(clockAheadMaxSec="60")
     strict.put(B, {"topic": "T"})

@@ -146,6 +146,7 @@ def test_every_broken_promise_is_found_and_what_is_derived_is_mended(a_copy: Sto
     assert a_copy.cut_rows.count() == 1
 
 
+@pytest.mark.slow
 def test_a_broken_promise_fails_from_the_severity_asked_for(a_copy: Store) -> None:
     commit(a_copy, lambda at: plan_reset(at, "g", {("orders", 0): 1_000}, B))  # a warning
     asked = ("--suite", "offsets", "--fail-on")

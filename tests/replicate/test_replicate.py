@@ -323,6 +323,7 @@ def test_of_two_slaves_that_were_given_one_id_the_second_is_told_before_it_copie
         assert Store(master.store.spark, two.uri).settings["brokerId"] == 2
 
 
+@pytest.mark.slow
 def test_a_slave_has_one_row_at_its_master_by_whichever_path_it_is_named(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
@@ -460,6 +461,7 @@ def test_a_slave_is_read_and_kept_by_its_own_jobs(
     assert "is a slave of" in failing.stderr
 
 
+@pytest.mark.slow
 def test_a_slave_that_is_made_again_has_nothing_of_the_log_for_its_master(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

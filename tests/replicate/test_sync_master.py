@@ -95,6 +95,7 @@ def test_an_async_master_waits_only_where_it_is_asked_to(life: Callable[..., Lif
     assert put(alone, "--wait-for-replicas", 60_000).result["send_status"] == "SEND_OK"
 
 
+@pytest.mark.slow
 def test_a_sync_master_with_too_few_copies_in_sync_takes_nothing(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

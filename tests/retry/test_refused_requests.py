@@ -19,6 +19,7 @@ def test_nor_in_requests(life: Callable[..., Life]) -> None:
     assert done.exit_status == 2 or done.result["sent_back"] == 2, done
 
 
+@pytest.mark.slow
 def test_a_half_and_a_waiting_message_are_not_sent_back(life: Callable[..., Life]) -> None:
     one = life()
     one.put(B, {"topic": "T", "body": "half", "transaction": "true", "producer_group": "p"},

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("engine_of_choice")
 RETRY_G, DEAD_G = "%RETRY%g", "%DLQ%g"
 
 
+@pytest.mark.slow
 def test_vectors_22_to_27_a_failed_message_comes_later_or_is_dead(life: Callable[..., Life]) -> None:
     store = life()
     again = raw(RETRY_TOPIC="T", ORIGIN_MESSAGE_ID="AA", UNIQ_KEY="k")

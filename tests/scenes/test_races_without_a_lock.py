@@ -21,6 +21,8 @@ from pipelines.store.topics import TopicConfig, plan_create_topic, read_topics
 from tests.life import B, Life
 from tests.races import in_threads, meet_before_saving
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def store(life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch) -> Life:

@@ -110,6 +110,7 @@ def test_whenever_others_commit_while_tables_are_pinned_the_copy_is_as_after_a_c
     assert offsets(copied, CONSUME_QUEUE) == offsets(copied, COMMITLOG) == [0, 100, 200, 300, 400]
 
 
+@pytest.mark.slow
 def test_a_backup_that_was_killed_is_no_store_until_it_is_run_again(
     filled: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

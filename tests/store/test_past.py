@@ -23,6 +23,7 @@ from schemas import TOPICS
 from tests.life import B, Life, raw
 
 
+@pytest.mark.slow
 def test_a_store_of_a_past_time_has_what_was_there_then_and_takes_no_commit(store: Store) -> None:
     now_ms = time.time_ns() // 1_000_000 + 1
     time.sleep(0.01)

@@ -142,6 +142,7 @@ def expect_jobs(spark: SparkSession, expected: int) -> Iterator[None]:
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == expected
 
 
+@pytest.mark.slow
 def test_small_tables_have_the_rows_and_types_that_spark_reads(life: Callable[..., Life]) -> None:
     one = life()
     one.job("topics", B, "create", "quoted", "--queues", 3, "--attributes", "+message.type=DELAY")
@@ -167,6 +168,7 @@ def test_a_small_table_whose_file_is_damaged_is_an_error_as_of_any_table(store: 
         store.snapshot().rows(CONSUMER_OFFSETS, group="one")
 
 
+@pytest.mark.slow
 def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Life]) -> None:
     one = life(mappedFileSizeCommitLog="4096")
     for number in range(4):
@@ -183,6 +185,7 @@ def test_rows_of_later_appends_are_those_that_delta_reads(life: Callable[..., Li
     assert at.read_after(COMMITLOG, 3).isEmpty()
 
 
+@pytest.mark.slow
 def test_where_little_is_done_a_small_table_is_one_task_but_for_rows_of_users_code(
     life: Callable[..., Life],
 ) -> None:
@@ -210,6 +213,7 @@ def plan_of(rows: DataFrame) -> str:
     return said.getvalue()
 
 
+@pytest.mark.slow
 def test_a_table_whose_path_spark_could_take_for_a_pattern_has_its_rows_once(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:
@@ -231,6 +235,7 @@ def log_files(store: Store, pattern: str) -> list[Path]:
     return sorted(Path(store.uri, CONSUMER_OFFSETS.name, "_delta_log").glob(f"*{pattern}*"))
 
 
+@pytest.mark.slow
 def test_a_checksum_file_of_another_commit_is_not_believed(store: Store, tmp_path: Path) -> None:
     record(store, "one", ["T"], 3)
     other = copy(store, tmp_path / "other")

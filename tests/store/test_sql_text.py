@@ -30,6 +30,7 @@ def test_a_text_literal_is_the_text_however_spark_reads_escapes(spark, is_escape
     assert tuple(read_as_query) == tuple(read_as_expression) == NAMES
 
 
+@pytest.mark.slow
 def test_what_is_replaced_is_what_is_named_and_nothing_else(store: Store):
     """One name a commit, as consumers record their offsets; a name that ends its text would take the others' rows along."""
     spark = store.spark

@@ -102,6 +102,7 @@ def test_a_table_of_this_week_is_not_looked_through(old: Store) -> None:
     assert vacuum(old, PROGRESS, dry_run=True, now_ms=written_ms + (KEPT_HOURS - 1) * 3_600_000) == 0
 
 
+@pytest.mark.slow
 def test_a_table_with_many_commits_after_its_checkpoint_gets_one(store: Store) -> None:
     table = store.delta(PROGRESS)
     while table.update().version < COMMITS_READ:

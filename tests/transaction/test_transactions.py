@@ -446,6 +446,7 @@ def test_a_clock_that_goes_back_finds_the_halves_born_in_its_future(
     assert times_asked(store, "now", "future") == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_clock_behind_the_log_asks_about_no_half_at_its_very_limit(
     life: Callable[..., Life], answers: None
 ) -> None:
@@ -596,6 +597,7 @@ def test_vector_36_marks_of_an_imported_broker_settle_the_halves_they_list(
     ) == ["h2", "h4"]
 
 
+@pytest.mark.slow
 def test_a_local_transaction_ends_nothing_of_a_batch_whose_id_goes_on_after_its_own(
     life: Callable[..., Life], answers: None
 ) -> None:

@@ -86,6 +86,7 @@ def test_one_control_c_counts_as_one(life: Any) -> None:
     run.at_end.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", [["-c", "from jobs.launch.cli import main; main()", "dispatch"], ["jobs/dispatch.py"]]
 )
