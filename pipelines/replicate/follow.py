@@ -196,8 +196,8 @@ def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | 
     if cut_from is not None:
         run.wrote = True
         run.warn(
-            f"the master never had what this store's log held from byte {cut_from} on: it is no longer in the log, but kept "
-            "in cut_rows"
+            f"the master never had what this store's log held from byte {cut_from} on: it is no longer in the log, and its "
+            "rows are kept in cut_rows"
         )
     return cut_from
 

@@ -17,11 +17,9 @@ from pipelines.store.store import Store
 from schemas import CONSUMER_OFFSETS, CUTS, IN_FLIGHT
 from tests.consume.listeners import Listeners
 from tests.life import B, Life
+from tests.replicate.conftest import Split
 from tests.replicate.test_replicate import replicate
-from tests.replicate.test_truncate import Split, split
 from tests.store.test_planned import has_every_row_twice, written
-
-__all__ = ["split"]  # a fixture
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.consume.offsets import plan_import_offsets
 from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.replicate import promote, truncate
@@ -20,6 +19,7 @@ from schemas import COMMITLOG
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.quality.damages import lose_data
+from tests.replicate.conftest import Split
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
 
@@ -48,23 +48,9 @@ def expect_one_log(old: Life, new: Life) -> None:
     assert old.job("validate", B, "--full").result["broken"] == 0
 
 
-@pytest.fixture
-def lost_tail(life: Callable[..., Life], tmp_path: Path) -> tuple[Life, Life]:
-    """An old master that has lost its last message, which no slave had, and the slave that was promoted."""
-    old = life()
-    old.put(B, message("a"))
-    new = slave_of(old, tmp_path / "new")
-    old.put(B, message("tail"))
-    give_up(old, "tail")
-    commit(old.store, partial(plan_import_offsets, group="G", offsets={("T", 0): 2}, now_ms=B))
-    new.job("promote", B, "--old-master", old.store.uri)
-    new.put(B + 1, message("new0"))
-    return old, new
-
-
 @pytest.mark.parametrize("more", [(), (message("new1"),), (message("longer" * 40, "Q", 3),)])
 def test_a_tail_that_an_old_master_has_lost_is_cut_off_as_if_it_were_there(
-    lost_tail: tuple[Life, Life], more: tuple[dict[str, Any], ...]
+    lost_tail: Split, more: tuple[dict[str, Any], ...]
 ) -> None:
     old, new = lost_tail
     if more:
@@ -80,7 +66,7 @@ def test_a_tail_that_an_old_master_has_lost_is_cut_off_as_if_it_were_there(
     "step", ["_plan_bounds", "plan_void", "_groups", "_plan_epochs", "_plan_holes", "take_out"]
 )
 def test_a_cut_of_a_lost_tail_that_was_killed_is_made_again(
-    lost_tail: tuple[Life, Life], monkeypatch: pytest.MonkeyPatch, step: str
+    lost_tail: Split, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     old, new = lost_tail
     killed = []
@@ -100,7 +86,7 @@ def test_a_cut_of_a_lost_tail_that_was_killed_is_made_again(
 
 @pytest.mark.parametrize("step", ["_plan_bounds", "_plan_holes", "_plan_cut"])
 def test_a_cut_of_a_lost_tail_whose_number_a_fence_has_taken_is_made(
-    lost_tail: tuple[Life, Life], monkeypatch: pytest.MonkeyPatch, step: str
+    lost_tail: Split, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     old, new = lost_tail
     planned, fenced = getattr(truncate, step), list[str]()

@@ -29,12 +29,11 @@ from schemas import COMMITLOG, CUT_ROWS, CUTS, STORE_SETTINGS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.quality.damages import lose_data
+from tests.replicate.conftest import Split
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
 
 pytestmark = pytest.mark.slow
-
-Split = tuple[Life, Life]
 
 
 @pytest.fixture
@@ -43,18 +42,6 @@ def pair(life: Callable[..., Life], tmp_path: Path) -> Split:
     master = life()
     master.put(B, {"topic": "T"})
     return master, slave_of(master, tmp_path / "new")
-
-
-@pytest.fixture
-def split(life: Callable[..., Life], tmp_path: Path) -> Split:
-    """An old master with two messages of its own, and the slave that was promoted meanwhile, with three."""
-    old = life(mappedFileSizeCommitLog="1024")
-    old.put(B, *[{"topic": "T", "queue_id": 0, "body": f"both-{n}"} for n in range(2)])
-    new = slave_of(old, tmp_path / "new")
-    old.put(B + 1, *[{"topic": "T", "queue_id": 0, "body": f"old-{n}"} for n in range(2)])
-    new.job("promote", B)
-    new.put(B + 2, *[{"topic": "T", "queue_id": 0, "body": f"new-{n}"} for n in range(3)])
-    return old, new
 
 
 def cut_rows(store: Life) -> list[str]:
