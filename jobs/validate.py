@@ -203,14 +203,15 @@ def _validate_suites(
     run: Run, names: Sequence[str], after: int | None, repair: bool
 ) -> tuple[list[Finding], dict[str, Scope], dict[str, Any]]:
     """The findings, scopes and further counts of suites; with `repair`, after fixing what can be fixed."""
-    scopes = scopes_of(run.store.snapshot(), names, after)
+    suites = {name: [promise.sentence for promise in SUITES[name].promises] for name in names}
+    scopes = scopes_of(run.store.snapshot(), suites, after)
     validator = Validator()
     findings = _validate(run, validator, scopes, run.run_id)
     if not repair:
         return findings, scopes, {}
     broken_before = {finding.promise for finding in findings if finding.broken}
     if repair_broken(run, findings, partial(dispatch_store, run)):
-        scopes = scopes_of(run.store.snapshot(), names, after)  # a cut is a commit of the log
+        scopes = scopes_of(run.store.snapshot(), suites, after)  # a cut is a commit of the log
         findings = _validate(run, validator, scopes, f"{run.run_id}:repaired")
     broken_after = {finding.promise for finding in findings if finding.broken}
     return findings, scopes, {"repaired": len(broken_before - broken_after)}
@@ -234,10 +235,14 @@ def _validate_content(
     at = run.store.snapshot()
     expect_topic(at, topic)
     suite = f"{options.expectations} {topic}"
-    scopes = scopes_of(at, [suite], after)
-    messages = messages_of(at, scopes[suite], topic)
-    validator = Validator()
-    content = content_check(suite, expected(), messages, validator)
+    given, validator = expected(), Validator()
+    # Which part of the log is checked depends on the expectations' sentences.
+    sentences = [
+        each.sentence for each in content_check(suite, given, messages_of(at, topic), validator).promises
+    ]
+    scopes = scopes_of(at, {suite: sentences}, after)
+    messages = scopes[suite].of(messages_of(at, topic))
+    content = content_check(suite, given, messages, validator)
     findings = validator.findings(content)
     counts: dict[str, Any] = {}
     if options.failed_to is not None and any(finding.broken for finding in findings):

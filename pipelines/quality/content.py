@@ -11,7 +11,6 @@ from pipelines.errors import BadInput
 from pipelines.log.python_code import load_function
 from pipelines.quality.expectations import Validator
 from pipelines.quality.promise import Check, Promise, check, complaint, record
-from pipelines.quality.scope import Scope
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
@@ -22,9 +21,9 @@ OPTION = "--expectations"
 LADDER, GIVE_UP = 0, -1
 
 
-def messages_of(at: Snapshot, scope: Scope, topic: str) -> DataFrame:
-    """The messages of a topic that are checked: rows of the view messages."""
-    return scope.of(read_view(at, "messages")).where(F.col("topic") == topic)
+def messages_of(at: Snapshot, topic: str) -> DataFrame:
+    """The messages of a topic: rows of the view messages."""
+    return read_view(at, "messages").where(F.col("topic") == topic)
 
 
 def expectations_named(name: str) -> Callable[[], Any]:
