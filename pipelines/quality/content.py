@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.log.python_code import load_function
+from pipelines.log.python_code import load_function, text_of
 from pipelines.quality.expectations import Validator
 from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.store.plan import Plan
@@ -27,8 +27,18 @@ def messages_of(at: Snapshot, topic: str) -> DataFrame:
 
 
 def expectations_named(name: str) -> Callable[[], Any]:
-    """The function MODULE:NAME that returns a team's expectations. Raises BadInput where there is none."""
-    return load_function(OPTION, name)
+    """The function MODULE:NAME that returns expectations. Raises BadInput where there is none; it, for what it raises."""
+    function = load_function(OPTION, name)
+
+    def expected() -> Any:
+        try:
+            return function()
+        except Exception as failure:
+            raise BadInput(
+                f"{OPTION} {name} raised {type(failure).__name__}: {text_of(failure)}"
+            ) from failure
+
+    return expected
 
 
 def content_check(name: str, given: Any, messages: DataFrame, validator: Validator) -> Check:

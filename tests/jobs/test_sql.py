@@ -73,6 +73,15 @@ def test_anything_but_a_query_gets_one_line(commitlake, golden_a, statement, sen
     assert len(run.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_value_that_a_query_cannot_take_is_bad_input(commitlake, golden_a, output):
+    query = "SELECT CAST(topic AS INT) FROM messages"
+    run = run_sql(commitlake, golden_a, query, "--output", output)
+    assert run.exit_status == 2
+    assert "CAST_INVALID_INPUT" in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
 FILE = "`/etc/hosts`"
 DOES_MORE = [
     ("INSERT OVERWRITE DIRECTORY '{there}' USING parquet SELECT 1", "takes one query"),

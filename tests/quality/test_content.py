@@ -88,6 +88,11 @@ def test_a_new_expectation_is_asked_of_all_messages_and_a_broken_one_again(
         (("--expectations", f"{EXPECTED}:nothing", "--topic", "orders"), "gives int; expected sentences"),
         (("--expectations", f"{EXPECTED}:of_a_table", "--topic", "orders"), "is not about single rows"),
         (("--expectations", f"{EXPECTED}:misspelt", "--topic", "orders"), "body_txt"),
+        (("--expectations", f"{EXPECTED}:of_numbers", "--topic", "orders"), "CAST_INVALID_INPUT"),
+        (
+            ("--expectations", f"{EXPECTED}:raising", "--topic", "orders"),
+            "raising raised OSError: the schema",
+        ),
         (
             ("--expectations", f"{EXPECTED}:columns", "--topic", "orders", "--failed-to", "retry"),
             "--failed-to retry needs --group",
