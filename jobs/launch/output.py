@@ -22,6 +22,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jobs.launch.command_line import leave_stdout
+
 
 class Output(StrEnum):
     """How rows are shown."""
@@ -116,9 +118,12 @@ def _each(rows: DataFrame, limit: int | None, write: Callable[[Row], Any]) -> Sh
     for row in rows.toLocalIterator(prefetchPartitions=True):
         if count == limit:
             return Shown(count, was_cut=True)
-        write(row)
+        try:
+            write(row)
+        except BrokenPipeError:
+            leave_stdout()
+            return Shown(count, was_cut=True)
         count += 1
-    sys.stdout.flush()
     return Shown(count, was_cut=False)
 
 
