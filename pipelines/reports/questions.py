@@ -161,7 +161,10 @@ def _by_time(at: Snapshot, question: Question) -> Answer:
 
 def _pull(at: Snapshot, question: Question) -> Answer:
     topic, queue_id, offset = question.need("topic", "queue_id", "offset")
-    return pull(at, topic, queue_id, offset, _first(question.max, question.limit, DEFAULT_MESSAGES))
+    # The shorter of both: what is not shown is not passed over by `next_offset` either.
+    given = [most for most in (question.max, question.limit) if most is not None]
+    most = min(given, default=DEFAULT_MESSAGES)
+    return pull(at, topic, queue_id, offset, most)
 
 
 def _of_queues(at: Snapshot, question: Question, view: str) -> tuple[DataFrame, bool]:
