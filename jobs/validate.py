@@ -176,6 +176,8 @@ def validate(
             run.end_with(EXIT_BROKEN_PROMISE, damage_left(damaged))
             broken = [finding for finding in findings if finding.promise != WOULD_LOSE]
             return {"checked": len(broken), "broken": len(broken), "damaged_files": broken[0].broken}
+        if dry_run:
+            return {"checked": 0, "broken": 0, "damaged_files": 0}
         make_tables(run.store)  # of an older version
         findings, scopes, counts = _validate_suites(run, names, after, repair)
         if was_repaired:
