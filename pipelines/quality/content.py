@@ -14,6 +14,7 @@ from pipelines.quality.promise import Check, Promise, check, complaint, record
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
+from pipelines.views.text import base64_text
 from schemas import REJECTED_MESSAGES
 
 OPTION = "--expectations"
@@ -86,7 +87,7 @@ def failed_messages(content: Check) -> DataFrame:
 def plan_quarantine(at: Snapshot, name: str, failed: DataFrame, messages: DataFrame) -> Plan:
     """Keep failed messages in rejected_messages with their reasons, each once under the name of its expectations."""
     known = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == name).select("arrival")
-    text = F.coalesce("body_text", F.base64("body"))
+    text = F.coalesce("body_text", base64_text(F.col("body")))
     new = (
         failed.join(messages.select("physical_offset", text.alias("raw")), "physical_offset")
         .select(F.lit(name).alias("batch_id"), F.col("physical_offset").alias("arrival"), "reason", "raw")
