@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from jobs.launch.cli import run as run_command
 from jobs.launch.job import job_for_any_store, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
+
+if TYPE_CHECKING:
+    from prompt_toolkit.history import History
 
 ENDS = ("exit", "quit")
 # They need a session of their own kind.
@@ -66,11 +69,10 @@ def _typed(run: Run) -> Iterator[str]:
     # Half a tenth of a second to import, which help does not need.
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import NestedCompleter
-    from prompt_toolkit.history import FileHistory
 
     session: PromptSession[str] = PromptSession(
         f"{Path(run.store_uri).name or 'commitlake'}> ",
-        history=FileHistory(str(_history_file())),
+        history=_history(),
         completer=NestedCompleter.from_nested_dict(_words()),
     )
     while True:
@@ -82,11 +84,18 @@ def _typed(run: Run) -> Iterator[str]:
             return
 
 
-def _history_file() -> Path:
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    file = state / "commitlake" / "history"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return file
+def _history() -> "History":
+    """The lines typed before, in a file; those of this session alone where it cannot be written, as in a container."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    try:
+        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        file = state / "commitlake" / "history"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    except (OSError, RuntimeError):
+        return InMemoryHistory()
+    return FileHistory(str(file))
 
 
 def _words() -> dict[str, Any]:
@@ -122,7 +131,7 @@ def _ran(run: Run, line: str) -> int:
         print(f"error: {arguments[0]} is a command of its own; type it outside the shell", file=sys.stderr)
         return 2
     if run.store_uri and arguments[:1] and not any(each.split("=")[0] == "--store" for each in arguments):
-        arguments += ["--store", run.store_uri]
+        arguments[1:1] = ["--store", run.store_uri]  # not after a `--`
     try:
         run_command(arguments)
     except SystemExit as leave:

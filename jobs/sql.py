@@ -47,7 +47,7 @@ def sql(
     at_most = limit or ROWS_SHOWN[output]
     with time_limit(run.spark, timeout), spark_faults():
         shown = show(QuerySession(run.spark, tables).rows(statement), output, at_most)
-    if shown.was_cut:
+    if shown.was_cut and shown.rows == at_most:  # not where the reader of the rows has left
         run.say(
             f"the first {shown.rows:,} rows; the query has more: --limit N shows more, ORDER BY decides which"
         )

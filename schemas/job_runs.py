@@ -4,7 +4,7 @@ from schemas.table import Table, columns
 
 JOB_RUNS = Table(
     "job_runs",
-    "One row per job run that wrote or failed; readers and idle ticks leave none.",
+    "One row per job run that wrote or failed, and per idle run after a failed one of its job; others leave none.",
     columns(
         ("job", "string", "name of the job"),
         ("run_id", "string", "id of the job run"),
@@ -16,3 +16,6 @@ JOB_RUNS = Table(
     key=("run_id",),
     numbered_by="nothing",
 )
+
+# Jobs that change nothing in a store: their good runs leave no row, so none is known to have followed a failed one.
+READERS = ("backup", "doctor", "export_store", "query", "register", "report", "shell", "sql")

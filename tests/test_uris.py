@@ -49,3 +49,9 @@ def test_no_command_keeps_or_shows_one(job: str, commitlake, store) -> None:
     assert run.exit_status == 2, run.stderr
     assert "SECRET" not in run.stderr + str(run.result)
     assert "s3a://***@bucket/there has a password or a key" in run.stderr
+
+
+def test_a_store_whose_name_is_not_text_is_refused(commitlake, tmp_path) -> None:
+    run = commitlake("query", "--store", f"{tmp_path}/x\udcff", "by-id", "0" * 32)
+    assert run.exit_status == 2
+    assert "has bytes that are not UTF-8" in run.stderr

@@ -86,7 +86,17 @@ def result_line(
 
 def print_result(line: dict[str, Any]) -> None:
     sys.stderr.flush()
-    print(json.dumps(line, ensure_ascii=False), flush=True)
+    try:
+        print(json.dumps(line, ensure_ascii=False), flush=True)
+    except BrokenPipeError:
+        leave_stdout()
+
+
+def leave_stdout() -> None:
+    """Have what is left to print on stdout go nowhere: its reader, such as `head`, has what it needs and is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def summary(job_name: str) -> str:

@@ -22,6 +22,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from jobs.launch.command_line import leave_stdout
+from pipelines.views.text import base64_text
+
 
 class Output(StrEnum):
     """How rows are shown."""
@@ -104,7 +107,7 @@ def _write_csv(rows: DataFrame, limit: int | None) -> Shown:
 def _as_text(field: T.StructField) -> Column:
     value = _column(field)
     if isinstance(field.dataType, T.BinaryType):
-        return F.base64(value)
+        return base64_text(value)
     if isinstance(field.dataType, T.ArrayType | T.MapType | T.StructType | T.VariantType):
         return F.to_json(value)
     return value.cast("string")
@@ -116,9 +119,12 @@ def _each(rows: DataFrame, limit: int | None, write: Callable[[Row], Any]) -> Sh
     for row in rows.toLocalIterator(prefetchPartitions=True):
         if count == limit:
             return Shown(count, was_cut=True)
-        write(row)
+        try:
+            write(row)
+        except BrokenPipeError:
+            leave_stdout()
+            return Shown(count, was_cut=True)
         count += 1
-    sys.stdout.flush()
     return Shown(count, was_cut=False)
 
 
@@ -154,7 +160,23 @@ def _shortened_in_spark(field: T.StructField) -> Column:
         return F.substring(value, 1, CHARACTERS_SHOWN + 1)
     if isinstance(field.dataType, T.VariantType):
         return F.to_json(value)
-    return value
+    return (
+        value
+        if _has_python_values(field.dataType)
+        else F.substring(value.cast("string"), 1, CHARACTERS_SHOWN + 1)
+    )
+
+
+def _has_python_values(kind: T.DataType) -> bool:
+    """Whether Python holds all values of a type: it has no year 10000, no months of an interval and no zone but its own."""
+    if isinstance(kind, T.ArrayType):
+        return _has_python_values(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _has_python_values(kind.keyType) and _has_python_values(kind.valueType)
+    if isinstance(kind, T.StructType):
+        return all(_has_python_values(field.dataType) for field in kind)
+    held = (T.NumericType, T.BooleanType, T.StringType, T.BinaryType, T.VariantType, T.NullType)
+    return isinstance(kind, held)
 
 
 def side_by_side(

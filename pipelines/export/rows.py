@@ -15,6 +15,7 @@ from pipelines.rocketmq.properties import without
 from pipelines.rocketmq.settings import LONG_MAX
 from pipelines.store.snapshot import Snapshot
 from pipelines.uris import literal_path
+from pipelines.views.text import base64_text
 from schemas import COMMITLOG
 
 # There while rows are written: a directory without it is somebody else's.
@@ -110,7 +111,7 @@ def part_files(to: str) -> list[str]:
 
 def as_input(rows: DataFrame, format: str) -> DataFrame:
     """Rows of the log as rows of an input: what a store adds at a put, or keeps about a wait that is over, is left out."""
-    body = F.col("body") if format == "parquet" else F.base64("body")
+    body = F.col("body") if format == "parquet" else base64_text(F.col("body"))
     return rows.select(
         "topic",
         body.alias("body" if format == "parquet" else "body_base64"),

@@ -8,13 +8,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput
-from pipelines.log.python_code import load_function
+from pipelines.log.python_code import load_function, text_of
 from pipelines.quality.expectations import Validator
 from pipelines.quality.promise import Check, Promise, check, complaint, record
-from pipelines.quality.scope import Scope
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read import read_view
+from pipelines.views.text import base64_text
 from schemas import REJECTED_MESSAGES
 
 OPTION = "--expectations"
@@ -22,14 +22,24 @@ OPTION = "--expectations"
 LADDER, GIVE_UP = 0, -1
 
 
-def messages_of(at: Snapshot, scope: Scope, topic: str) -> DataFrame:
-    """The messages of a topic that are checked: rows of the view messages."""
-    return scope.of(read_view(at, "messages")).where(F.col("topic") == topic)
+def messages_of(at: Snapshot, topic: str) -> DataFrame:
+    """The messages of a topic: rows of the view messages."""
+    return read_view(at, "messages").where(F.col("topic") == topic)
 
 
 def expectations_named(name: str) -> Callable[[], Any]:
-    """The function MODULE:NAME that returns a team's expectations. Raises BadInput where there is none."""
-    return load_function(OPTION, name)
+    """The function MODULE:NAME that returns expectations. Raises BadInput where there is none; it, for what it raises."""
+    function = load_function(OPTION, name)
+
+    def expected() -> Any:
+        try:
+            return function()
+        except Exception as failure:
+            raise BadInput(
+                f"{OPTION} {name} raised {type(failure).__name__}: {text_of(failure)}"
+            ) from failure
+
+    return expected
 
 
 def content_check(name: str, given: Any, messages: DataFrame, validator: Validator) -> Check:
@@ -77,7 +87,7 @@ def failed_messages(content: Check) -> DataFrame:
 def plan_quarantine(at: Snapshot, name: str, failed: DataFrame, messages: DataFrame) -> Plan:
     """Keep failed messages in rejected_messages with their reasons, each once under the name of its expectations."""
     known = at.read(REJECTED_MESSAGES).where(F.col("batch_id") == name).select("arrival")
-    text = F.coalesce("body_text", F.base64("body"))
+    text = F.coalesce("body_text", base64_text(F.col("body")))
     new = (
         failed.join(messages.select("physical_offset", text.alias("raw")), "physical_offset")
         .select(F.lit(name).alias("batch_id"), F.col("physical_offset").alias("arrival"), "reason", "raw")

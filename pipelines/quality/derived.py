@@ -137,3 +137,13 @@ def derived_checks(suite: str) -> list[Callable[..., Any]]:
         for derived in DERIVED_TABLES
         if derived.suite == suite
     ]
+
+
+def derived_promises(suite: str) -> list[Promise]:
+    """The promises of these checks."""
+    return [
+        promise
+        for derived in DERIVED_TABLES
+        if derived.suite == suite
+        for promise in (derived.missing, derived.surplus)
+    ]

@@ -64,7 +64,12 @@ class Validator:
         if not check.is_a_scan:
             check.rows.persist()  # complaints alone, nearly all of them null: joined and sorted once
         try:
-            counts = self._counts(check)
+            try:
+                counts = self._counts(check)
+            except RuntimeError:
+                # Great Expectations keeps the text alone of what Spark raises: counted by Spark, it raises it itself.
+                check.rows.agg(*(F.count(promise.column) for promise in check.promises)).collect()
+                raise
             broken = [promise for promise, (_, count) in counts.items() if count]
             complaints = first_complaints(check, broken) if broken else {}
         finally:

@@ -30,6 +30,7 @@ ONCE = Promise("once", "nothing of a record is claimed twice", "critical")
 CLAIM_FITS = Promise("claim_fits", "each copy claims what its purpose takes", "warning")
 SETTLES = Promise("settles", "only what waits is settled", "warning")
 NOT_EARLY = Promise("not_early", "no message is delivered before it is due", "warning")
+OF_COPIES = (SAID, SOURCE, ORIGIN, ONCE, CLAIM_FITS, SETTLES, NOT_EARLY)
 
 # What a copy claims of its source, by its purpose: a word, or the beginning of one.
 CLAIMS_OF_PURPOSES = {

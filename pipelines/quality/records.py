@@ -31,6 +31,8 @@ APPENDS = Promise("appends", "appends lie in the log in their order", "critical"
 NO_GAP = Promise("no_gap", "queue offsets have no gap inside a segment", "critical")
 GOES_ON = Promise("goes_on", "each queue goes on in a segment where it stopped before", "critical")
 
+PROMISES = (WHOLE, IN_SEGMENT, LENGTH, CRC, FITS, HOSTS, FOLLOWS, ROLLS, CLOCK, APPENDS, NO_GAP, GOES_ON)
+
 # What may be missing: rows of a producer's own have no due time and no lineage.
 OPTIONAL = ("due_ms", "source_offset", "origin_offset", "purpose", "claim")
 # A queue's last entry before the scope is looked up by name for at most this many queues; for more, by a join alone.

@@ -1,6 +1,6 @@
 """Which part of the log a run checks: what came since it was last found sound, whole segments at a time."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -49,21 +49,44 @@ def scope_after(at: Snapshot, after_append: int) -> Scope:
     return Scope(after_append, to_append, None if found is None else found[0])
 
 
-def sound_up_to(at: Snapshot, suite: str) -> int:
-    """The append up to which runs have found a suite's promises kept, one run going on where another ended; -1: none.
+def sound_up_to(at: Snapshot, suite: str, expectations: Sequence[str]) -> int:
+    """The append up to which runs have found all these expectations of a suite met, and none has found one broken since.
 
-    Complaints that are only worth knowing (`info`) do not count.
+    One run may go on where another ended. -1: none. Complaints that are only worth knowing (`info`) do not count.
     """
-    of_suite = at.read(VALIDATIONS).where(F.col("suite") == suite)
+    of_suite = at.read(VALIDATIONS).where(
+        (F.col("suite") == suite) & F.col("expectation").isin([*expectations])
+    )
     is_broken = (F.col("broken") > 0) & (F.col("severity") != "info")
+    has_all = F.count_distinct("expectation") == len(set(expectations))
     runs = of_suite.groupBy("run_id").agg(
+        F.max("checked_ms").alias("checked_ms"),
         F.min("from_append_seq").alias("from_append"),
         F.max("to_append_seq").alias("to_append"),
-        F.count_if(is_broken).alias("broken"),
+        (F.count_if(is_broken) > 0).alias("has_failed"),
+        has_all.alias("has_all"),
     )
-    # Two numbers a run.
-    passed = runs.where("broken = 0").select("from_append", "to_append").collect()
-    return joined((row.from_append, row.to_append) for row in passed)
+    counting = runs.where("has_failed OR has_all")
+    # A few numbers a run. Of two runs of one moment the failed one counts as the later.
+    in_order = sorted(counting.collect(), key=lambda run: (run.checked_ms, run.has_failed))
+    return sound_after((run.has_failed, (run.from_append, run.to_append)) for run in in_order)
+
+
+def sound_after(runs: Iterable[tuple[bool, tuple[int, int]]]) -> int:
+    """How far the log is sound after these runs, in their order: whether each failed, and the appends it checked.
+
+    A run that failed takes back what earlier ones have found after the append that it began with.
+
+    >>> sound_after([(False, (-1, 4)), (False, (4, 9)), (True, (4, 9))])
+    4
+    """
+    spans: list[tuple[int, int]] = []
+    for has_failed, (after, to) in runs:
+        if has_failed:
+            spans = [(begin, min(end, after)) for begin, end in spans if begin < after]
+        else:
+            spans.append((after, to))
+    return joined(spans)
 
 
 def joined(spans: Iterable[tuple[int, int]]) -> int:
@@ -80,14 +103,21 @@ def joined(spans: Iterable[tuple[int, int]]) -> int:
     return reached
 
 
-def scopes_of(at: Snapshot, suites: Iterable[str], after_append: int | None) -> dict[str, Scope]:
+def scopes_of(
+    at: Snapshot, suites: Mapping[str, Sequence[str]], after_append: int | None
+) -> dict[str, Scope]:
     """What each suite checks: what came after an append; None: what came since the suite was last found sound.
+
+    suites  the name of each, and its expectations
 
     Raises BadInput for an append after the log's last.
     """
     last = at.number(COMMITLOG)
     if after_append is not None and after_append > max(last, -1):
         raise BadInput(f"--since-append-seq is {after_append}; the log's last append is {last}")
-    after = {name: sound_up_to(at, name) if after_append is None else after_append for name in suites}
+    after = {
+        name: sound_up_to(at, name, expectations) if after_append is None else after_append
+        for name, expectations in suites.items()
+    }
     scope_of = {append: scope_after(at, append) for append in set(after.values())}
     return {name: scope_of[append] for name, append in after.items()}

@@ -4,14 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pipelines.errors import BadInput
-from pipelines.quality.appends import last_append
-from pipelines.quality.caches import followers, queue_bounds
-from pipelines.quality.derived import derived_checks
-from pipelines.quality.lineage import copies, waiting_records
-from pipelines.quality.promise import Check
-from pipelines.quality.records import queues_over_segments, records_in_order, whole_records
+from pipelines.quality import appends, caches, lineage, records, state
+from pipelines.quality.derived import derived_checks, derived_promises
+from pipelines.quality.promise import Check, Promise
 from pipelines.quality.scope import Scope
-from pipelines.quality.state import group_offsets, in_flight, keys_of_state, settings_given
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.snapshot import Snapshot
 
@@ -22,41 +18,53 @@ MakeCheck = Callable[[Snapshot, Scope, Settings], Check]
 class Suite:
     """What is checked under one name.
 
-    about   what the suite checks, in words
-    checks  each reads its rows once
+    about     what the suite checks, in words
+    checks    each reads its rows once
+    promises  those of all its checks, known before they are made
     """
 
     about: str
     checks: Sequence[MakeCheck]
+    promises: Sequence[Promise]
 
 
 SUITES: Mapping[str, Suite] = {
     "log": Suite(
         "the records themselves and their order",
         (
-            lambda at, scope, _: last_append(at),
-            whole_records,
-            records_in_order,
-            lambda at, scope, _: queues_over_segments(at, scope),
+            lambda at, scope, _: appends.last_append(at),
+            records.whole_records,
+            records.records_in_order,
+            lambda at, scope, _: records.queues_over_segments(at, scope),
         ),
+        (appends.PLANNED, appends.APPEND_ONLY, *records.PROMISES),
     ),
-    "queues": Suite("consume_queue equals the log", derived_checks("queues")),
-    "index": Suite("message_index equals the log", derived_checks("index")),
+    "queues": Suite("consume_queue equals the log", derived_checks("queues"), derived_promises("queues")),
+    "index": Suite("message_index equals the log", derived_checks("index"), derived_promises("index")),
     "parked": Suite(
         "what waits, and the table parked",
-        (lambda at, scope, _: waiting_records(at, scope), *derived_checks("parked")),
+        (lambda at, scope, _: lineage.waiting_records(at, scope), *derived_checks("parked")),
+        (lineage.DUE, lineage.NOT_DUE, *derived_promises("parked")),
     ),
-    "lineage": Suite("copies and their sources, and the table claims", (copies, *derived_checks("lineage"))),
+    "lineage": Suite(
+        "copies and their sources, and the table claims",
+        (lineage.copies, *derived_checks("lineage")),
+        (*lineage.OF_COPIES, *derived_promises("lineage")),
+    ),
     "caches": Suite(
-        "queue_bounds and progress agree with the log", (queue_bounds, lambda at, scope, _: followers(at))
+        "queue_bounds and progress agree with the log",
+        (caches.queue_bounds, lambda at, scope, _: caches.followers(at)),
+        (caches.AS_OF, caches.ENDS, caches.BEGINS, caches.AHEAD),
     ),
     "offsets": Suite(
         "how far groups have read",
-        (lambda at, scope, _: group_offsets(at), lambda at, scope, _: in_flight(at)),
+        (lambda at, scope, _: state.group_offsets(at), lambda at, scope, _: state.in_flight(at)),
+        (state.READ, state.GONE, state.IN_WORK),
     ),
     "settings": Suite(
         "settings, and the keys of small tables",
-        (lambda at, scope, _: settings_given(at), lambda at, scope, _: keys_of_state(at)),
+        (lambda at, scope, _: state.settings_given(at), lambda at, scope, _: state.keys_of_state(at)),
+        (state.SETTING, state.KEYS),
     ),
 }
 

@@ -13,7 +13,7 @@ from pipelines.reports.answer import Answer
 from pipelines.reports.broker_index import MAX_TIMESTAMP, MOST_MESSAGES, broker_messages_by_key
 from pipelines.reports.consumers import consumer_status
 from pipelines.reports.copies import election
-from pipelines.reports.lineage import copies_of
+from pipelines.reports.lineage import copies_of, with_brokers_copies
 from pipelines.reports.lookup import (
     message_at,
     message_by_id,
@@ -161,7 +161,10 @@ def _by_time(at: Snapshot, question: Question) -> Answer:
 
 def _pull(at: Snapshot, question: Question) -> Answer:
     topic, queue_id, offset = question.need("topic", "queue_id", "offset")
-    return pull(at, topic, queue_id, offset, _first(question.max, question.limit, DEFAULT_MESSAGES))
+    # The shorter of both: what is not shown is not passed over by `next_offset` either.
+    given = [most for most in (question.max, question.limit) if most is not None]
+    most = min(given, default=DEFAULT_MESSAGES)
+    return pull(at, topic, queue_id, offset, most)
 
 
 def _of_queues(at: Snapshot, question: Question, view: str) -> tuple[DataFrame, bool]:
@@ -206,7 +209,7 @@ def _trace(at: Snapshot, question: Question) -> Answer:
     if is_message_id(key):
         by_id = message_by_id(at, key).rows
         if not by_id.isEmpty():
-            return copies_of(at, by_id)
+            return copies_of(at, with_brokers_copies(at, by_id))
     return copies_of(at, rows_with_key(at, key, question.topic))
 
 

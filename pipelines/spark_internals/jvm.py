@@ -1,6 +1,7 @@
 """The JVM of a session, for the few things Spark's Python API does not offer.
 
-Only this folder uses it. Read from PySpark 4.1.4 and py4j 0.10.9.9: `_jvm`, `_jsparkSession` and `_gateway` are theirs.
+Only this folder uses it. Read from PySpark 4.1.4 and py4j 0.10.9.9: `_jvm`, `_jsparkSession`, `_gateway` and
+`convert_exception` are theirs.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import numpy as np
 from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView, is_instance_of
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
+from pyspark.errors.exceptions.captured import CapturedException, convert_exception
 from pyspark.sql import SparkSession
 from pyspark.sql.types import NumpyArrayConverter, NumpyScalarConverter
 
@@ -76,6 +78,14 @@ def java_causes(failure: BaseException) -> Iterator[Any]:
     while cause is not None:
         yield cause
         cause = cause.getCause()
+
+
+def spark_errors(failure: BaseException) -> Iterator[CapturedException]:
+    """What Spark itself has raised inside a failure, the outermost first: causes with a condition of its own."""
+    for cause in java_causes(failure):
+        error = convert_exception(cause)
+        if error.getCondition() is not None:
+            yield error
 
 
 def is_java(exception: Any, class_name: str) -> bool:

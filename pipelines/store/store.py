@@ -153,8 +153,12 @@ class Store:
 def absolute(spark: SparkSession, uri: str) -> str:
     """The store's URI without a relative path, so that a job and its executors mean the same directory from anywhere.
 
-    Raises BadInput for a URI with a password or a key.
+    Raises BadInput for a URI with a password or a key, and for a path that the JVM cannot be told.
     """
+    try:
+        uri.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{uri!r} has bytes that are not UTF-8; expected the URI or path of a store") from None
     local = local_path(uri)
     if local is None:
         return expect_no_secret(uri).rstrip("/")

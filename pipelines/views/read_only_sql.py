@@ -18,6 +18,7 @@ from pyspark.errors import (
 from pyspark.sql import DataFrame, SparkSession
 
 from pipelines.errors import BadInput
+from pipelines.spark_internals.jvm import spark_errors
 from pipelines.spark_internals.parser import DoesMore, is_too_deep, reads_of_expression, reads_of_query
 from pipelines.spark_internals.sessions import cloned, moved
 from pipelines.views.read import VIEWS, Readable, Reading
@@ -104,6 +105,10 @@ def spark_faults() -> Iterator[None]:
             raise BadInput(
                 "this is nested too deeply for Spark's parser; write it with fewer levels"
             ) from None
+        # Rows that are fetched ahead: what Spark raised is the cause of a failed wait.
+        error = next((each for each in spark_errors(wrong) if isinstance(each, FAULTS_OF_A_QUERY)), None)
+        if error is not None:
+            raise fault(error) from wrong
         raise
 
 

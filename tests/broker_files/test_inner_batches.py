@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipelines.rocketmq.queue_slots import LAST_OFFSET
-from pipelines.store.head import bounds_of, read_head
+from pipelines.store.commit import commit
+from pipelines.store.head import bounds_of, bounds_write, read_head
+from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from tests.conftest import JobRun
 from tests.life import SCHEDULE, B, Life, raw
@@ -116,3 +118,8 @@ def test_pages_of_one_message_pass_over_nothing_behind_an_inner_batch(life: Call
         at = answer.result["next_offset"]
     assert [offset for offset, _, rows in found if rows] == [0, 1, 4, 5]
     assert found[-1][0] == 8
+    # The view says the same, from the rows and, once they are far behind, from queue_bounds.
+    for _ in range(2):
+        (queue,) = store.store.topic_status.where("topic = 'T' AND queue_id = 0").collect()
+        assert (queue.min_offset, queue.max_offset) == (0, 8)
+        commit(store.store, lambda at: Plan((bounds_write(at, read_head(at)),)))

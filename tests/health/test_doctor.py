@@ -181,9 +181,11 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     assert "commitlog has delta.appendOnly = not set, expected true" in check.found
     assert "topics" not in check.found  # a column more does no harm
 
-    failed = spark.createDataFrame([("deliver", "r1", B, 1.0, "failed", "{}")], JOB_RUNS.columns)
+    runs = [(job, job, B, 1.0, "failed", "{}") for job in ("deliver", "sql")]
+    failed = spark.createDataFrame(runs, JOB_RUNS.columns)
     commit(store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, failed),)))
-    assert "deliver failed at 2023-11-14 22:13:20 UTC" in job_runs(store).found
+    # A query that failed is nobody's work to do again.
+    assert job_runs(store).found == "deliver failed at 2023-11-14 22:13:20 UTC and has not run well since"
     Path(store.uri, "_staging", "killed").mkdir(parents=True)
     assert leftovers(store).verdict == Verdict.warn
     assert writing(store).verdict == Verdict.ok

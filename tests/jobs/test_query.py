@@ -26,6 +26,13 @@ def test_a_page_with_its_status(commitlake, golden_a):
     assert expected.items() <= run.result.items()
 
 
+def test_a_page_goes_on_after_what_was_shown(commitlake, golden_a):
+    place = ("--topic", "PayTopic", "--queue-id", 1, "--offset", 5)
+    run = ask(commitlake, golden_a, "pull", *place, "--max", 5, "--limit", 2)
+    assert [row["queue_offset"] for row in rows_of(run)] == [5, 6]
+    assert run.result["next_offset"] == 7
+
+
 def test_options_come_in_any_order(commitlake, golden_a):
     run = commitlake(
         "query", "--topic", "PayTopic", "--output", "json", "--max", 1, "pull", "--offset", 0, "--store", golden_a.uri,

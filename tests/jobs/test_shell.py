@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.shell import _words
+from jobs.shell import _history, _words
 from tests.conftest import PROJECT, JobRun
 from tests.life import Life
 
@@ -37,6 +37,7 @@ def test_lines_of_a_file_are_commands_on_one_store(
         put_messages --input {source} --quiet
         commitlake sql --output json --quiet "SELECT CAST(body AS STRING) AS body FROM commitlog"
         sql "SELECT 'open
+        query by-key --topic T --output json -- -x
         topics create T --queues 0
         register --database d
         exit
@@ -44,12 +45,25 @@ def test_lines_of_a_file_are_commands_on_one_store(
     """
     monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
     run = commitlake("shell", "--store", store.store.uri, "--quiet")
-    assert (run.result["jobs"], run.result["failed"]) == (5, 3)
+    assert (run.result["jobs"], run.result["failed"]) == (6, 3)
     assert (run.exit_status, run.result["status"]) == (2, "failed"), "as the last that failed"
-    assert [json.loads(line).get("job") for line in run.lines] == ["put_messages", None, "sql", "topics"]
+    assert [json.loads(line).get("job") for line in run.lines] == [
+        "put_messages", None, "sql", "query", "topics",
+    ]  # fmt: skip
     assert json.loads(run.lines[1]) == {"body": "it's"}
     assert "No closing quotation" in run.stderr
     assert "register is a command of its own" in run.stderr
+
+
+@pytest.mark.quick
+def test_lines_are_remembered_in_a_file_where_there_is_room_for_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    _history().store_string("deliver")
+    assert "+deliver" in (tmp_path / "commitlake" / "history").read_text()
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/no home")
+    _history().store_string("deliver")
 
 
 def test_commands_of_a_file(

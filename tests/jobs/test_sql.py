@@ -1,5 +1,6 @@
 """`commitlake sql`: one query that reads."""
 
+import base64
 import json
 import time
 
@@ -36,6 +37,29 @@ def test_rows_as_csv(commitlake, golden_a):
     assert run.lines == ["topic,body,a,nothing", 'TxTopic,AP8=,"[1,2]",']
 
 
+def test_bytes_are_base64_in_one_line(commitlake, golden_a):
+    run = run_sql(commitlake, golden_a, "SELECT CAST(repeat('x', 99) AS BINARY) AS body", "--output", "csv")
+    assert run.lines == ["body", base64.b64encode(b"x" * 99).decode()]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("DATE'9999-12-31' + 1", "+10000-01-01"),
+        ("DATE'0000-12-31'", "0000-12-31"),
+        ("array(TIMESTAMP_NTZ'9999-12-31 23:59:59' + INTERVAL '1' SECOND)", "[+10000-01-01 00:00:00]"),
+        ("map('at', named_struct('day', DATE'9999-12-31' + 1))", "{at -> {+10000-01-01}}"),
+        ("make_interval(1, 2)", "1 years 2 months"),
+        ("INTERVAL '1-2' YEAR TO MONTH", "INTERVAL '1-2' YEAR TO MONTH"),
+        ("map('a', array(1, 2))", "a=1 2"),
+    ],
+)
+def test_a_table_shows_values_that_python_has_not(commitlake, golden_a, value, shown):
+    run = run_sql(commitlake, golden_a, f"SELECT {value} AS value")
+    assert run.exit_status == 0, run.stderr
+    assert shown in run.stderr
+
+
 def test_a_table_shows_columns_of_one_name_apart(commitlake, golden_a):
     run = run_sql(commitlake, golden_a, "SELECT 1 AS a, 2 AS a, '订单' AS b")
     assert run.lines == []
@@ -70,6 +94,15 @@ def test_anything_but_a_query_gets_one_line(commitlake, golden_a, statement, sen
     run = run_sql(commitlake, golden_a, statement)
     assert run.exit_status == 2
     assert sentence in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_value_that_a_query_cannot_take_is_bad_input(commitlake, golden_a, output):
+    query = "SELECT CAST(topic AS INT) FROM messages"
+    run = run_sql(commitlake, golden_a, query, "--output", output)
+    assert run.exit_status == 2
+    assert "CAST_INVALID_INPUT" in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
 
 
@@ -197,6 +230,9 @@ def test_as_of_a_past_time(commitlake, store):
         ("yesterday-ish", "expected a timestamp"),
         ("1999-01-01", "the store"),
         ("1000000", "there is nothing to read"),
+        ("9223372036854775808", "expected epoch milliseconds of the years 1970 to 9999"),
+        ("99999999999999999999999", "expected a timestamp"),
+        ("²²²²²", "expected a timestamp"),
     ],
 )
 def test_a_time_that_cannot_be_read(commitlake, store, time, sentence):

@@ -41,3 +41,11 @@ def nothing() -> int:
 
 def misspelt() -> dict[str, Column]:
     return {"an order has a body": F.col("body_txt").isNotNull()}
+
+
+def of_numbers() -> dict[str, Column]:
+    return {"a body is a number": F.col("body_text").cast("int") > 0}
+
+
+def raising() -> dict[str, Column]:
+    raise OSError("the schema registry cannot be reached")

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from pipelines.store.store import Store
 from tests.conftest import run_job
+from tests.quality import expected
 from tests.quality.test_validate import validate
 
 EXPECTED = "tests.quality.expected"
@@ -58,6 +60,25 @@ def test_messages_that_fail_a_suite_come_again_to_a_group_once(a_copy: Store) ->
     assert (again["sent_back"], again["already"]) == (0, 2)
 
 
+def test_a_new_expectation_is_asked_of_all_messages_and_a_broken_one_again(
+    a_copy: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ("--expectations", f"{EXPECTED}:columns", "--topic", "orders")
+
+    def expect(*sentences: str, broken: int) -> None:
+        holds = {"it has keys": F.size("keys") > 0, "it has a body": F.length("body_text") > 0}
+        monkeypatch.setattr(expected, "columns", lambda: {each: holds[each] for each in sentences})
+        result, _ = validate(a_copy, *asked, exit_status=3 if broken else 0)
+        assert (result["checked"], result["broken_rows"]) == (len(sentences), broken)
+
+    expect("it has keys", broken=0)
+    expect("it has keys", "it has a body", broken=1)
+    expect("it has keys", "it has a body", broken=1)
+    expect("it has keys", broken=0)
+    kept = a_copy.validations.where("suite LIKE '%columns orders'").groupBy("from_append_seq")
+    assert sorted(map(tuple, kept.agg(F.count_distinct("run_id")).collect())) == [(-1, 3), (3, 1)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -67,6 +88,11 @@ def test_messages_that_fail_a_suite_come_again_to_a_group_once(a_copy: Store) ->
         (("--expectations", f"{EXPECTED}:nothing", "--topic", "orders"), "gives int; expected sentences"),
         (("--expectations", f"{EXPECTED}:of_a_table", "--topic", "orders"), "is not about single rows"),
         (("--expectations", f"{EXPECTED}:misspelt", "--topic", "orders"), "body_txt"),
+        (("--expectations", f"{EXPECTED}:of_numbers", "--topic", "orders"), "CAST_INVALID_INPUT"),
+        (
+            ("--expectations", f"{EXPECTED}:raising", "--topic", "orders"),
+            "raising raised OSError: the schema",
+        ),
         (
             ("--expectations", f"{EXPECTED}:columns", "--topic", "orders", "--failed-to", "retry"),
             "--failed-to retry needs --group",

@@ -538,5 +538,13 @@ def test_a_run_that_was_recorded_in_a_lost_file_is_given_up_alone(
 
 
 @pytest.mark.slow
+def test_a_dry_run_without_damage_writes_nothing(whole: Path) -> None:
+    before = sorted(str(file) for file in whole.rglob("*"))
+    result = job(whole, "validate", "--cut-damaged", "--dry-run").result
+    assert (result["checked"], result["damaged_files"]) == (0, 0)
+    assert sorted(str(file) for file in whole.rglob("*")) == before
+
+
+@pytest.mark.slow
 def test_a_sound_store_has_no_damage(spark: SparkSession, whole: Path) -> None:
     assert damaged_tables(Store(spark, str(whole))) == []

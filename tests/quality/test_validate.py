@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import plan_reset
 from pipelines.errors import BadInput
 from pipelines.quality import appends, caches, lineage, records, state
 from pipelines.quality.damage import FILES, LOST
 from pipelines.quality.promise import Promise, at_least
-from pipelines.quality.scope import joined
+from pipelines.quality.scope import joined, sound_after
 from pipelines.quality.suites import SUITES, chosen_suites
 from pipelines.quality.validation import DERIVED_PROMISES
 from pipelines.store.commit import commit
@@ -60,6 +61,9 @@ def test_a_sound_store_keeps_every_promise_and_is_looked_at_once(sound: Store, a
     assert 2 <= again["each record starts where the one before ends"]["checked"] < a_copy.commitlog.count()
     kept = a_copy.validations.where("suite = 'log'").select("from_append_seq", "to_append_seq").distinct()
     assert sorted(map(tuple, kept.collect())) == [(-1, 3), (3, 4)]
+    for name, suite in SUITES.items():
+        recorded = a_copy.validations.where(F.col("suite") == name).select("expectation").distinct().collect()
+        assert {row.expectation for row in recorded} == {promise.sentence for promise in suite.promises}
 
 
 SAID = {
@@ -227,6 +231,22 @@ def test_sound_is_what_runs_have_looked_at_append_by_append(spans: list[tuple[in
     while reached + 1 in looked_at:
         reached += 1
     assert joined(spans) == reached
+
+
+@pytest.mark.quick
+def test_a_run_that_failed_takes_back_what_was_sound() -> None:
+    passed, failed = False, True
+    assert sound_after([(passed, (-1, 4)), (failed, (-1, 4))]) == -1
+    assert sound_after([(passed, (-1, 4)), (passed, (4, 9)), (failed, (2, 9))]) == 2
+    # What follows the failed part counts again with the part itself.
+    assert sound_after([(passed, (-1, 9)), (failed, (2, 9)), (passed, (5, 9))]) == 2
+    assert sound_after([(passed, (-1, 9)), (failed, (2, 9)), (passed, (2, 9))]) == 9
+
+
+@pytest.mark.quick
+def test_each_suite_lists_its_promises() -> None:
+    listed = [promise for suite in SUITES.values() for promise in suite.promises]
+    assert (len(listed), set(listed)) == (len(PROMISES), PROMISES)
 
 
 @pytest.mark.quick

@@ -7,6 +7,7 @@ import pytest
 from pipelines.dispatch.follow import plan_dispatch
 from pipelines.reports.broker_index import MAX_TIMESTAMP, IndexFile, Item, broker_messages_by_key, query
 from pipelines.reports.lookup import key_hash
+from pipelines.reports.queues import read_queue
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
@@ -123,7 +124,12 @@ def test_what_a_killed_dispatch_has_left_is_no_second_item(life: Callable[..., L
     one.job("dispatch", B)
     one.put(B + 1, {"topic": "T", "keys": ["k"]})
     commit(one.store, lambda at: Plan(plan_dispatch(at).writes[:-1]))  # killed before its progress
-    answer = broker_messages_by_key(one.store.snapshot(), "T", "k", limit=64)
+    at = one.store.snapshot()
+    answer = broker_messages_by_key(at, "T", "k", limit=64)
     assert [row.physical_offset for row in answer.rows.collect()] == [
         row.physical_offset for row in one.rows()
     ]
+    # Nor does the view of queues end after it: both messages wait for the next dispatch or have been followed.
+    ends = {(row.topic, row.queue_id): row.max_offset for row in one.store.topic_status.collect()}
+    assert ends == {queue: read_queue(at, *queue).max_offset for queue in ends}
+    assert sum(ends.values()) == 1

@@ -19,11 +19,14 @@ from pipelines.reports.lookup import (
     messages_of,
     rows_with_key,
 )
+from pipelines.reports.questions import Kind, Question
 from pipelines.rocketmq.hashing import java_hash
+from pipelines.rocketmq.message_ids import message_id_of
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUME_QUEUE
+from tests.life import SCHEDULE, Life, raw
 from tests.reports.golden import cases, log_row
 
 
@@ -95,6 +98,24 @@ def test_many_places_are_joined_and_few_are_named_with_the_same_rows(golden_a: S
     joined = {row.physical_offset for row in messages_of(at, places).collect()}
     assert named == joined
     assert len(named) == 21
+
+
+def test_an_id_traces_the_copies_that_a_broker_has_made(life: Callable[..., Life]) -> None:
+    store = life()
+    broker, key = {"append_id": "import:broker"}, raw(UNIQ_KEY="k1")
+    waited, _ = store.append({"topic": SCHEDULE, "properties": key, **broker}, {"topic": "T", **broker})
+    delivered, dead, _ = store.append(
+        {"properties": key, **broker},
+        {"topic": "%DLQ%g", "properties": key, **broker},
+        {"properties": key},  # another message, put here with that key
+    )
+    (again,) = store.append({"properties": key, "origin_offset": dead.physical_offset})
+    copies = [row.physical_offset for row in (waited, delivered, dead, again)]
+    at = store.store.snapshot()
+    for row in (delivered, again):
+        message_id = message_id_of(row.store_host, row.physical_offset)
+        answer = Question(Kind.trace, key=message_id, topic=None).answered(at)
+        assert [found.physical_offset for found in answer.rows.collect()] == copies
 
 
 def test_hash_of_a_key_is_the_one_the_index_holds(spark):

@@ -151,6 +151,10 @@ def test_the_newest_check_and_those_before(told_store, monkeypatch):
             ("r1", B, "log", "sizes", "critical", 0, 1, 10, 0, []),
             ("r2", NOW, "log", "sizes", "critical", 0, 2, 12, 7, [NASTY] * 7),
             ("r2", NOW, "log", "topics", "warning", 0, 2, 12, 0, []),
+            ("r1", B, "settings", "names", "critical", 0, 1, 3, 1, [NASTY]),
+            ("r1", B, "settings", "no longer asked", "critical", 0, 1, 3, 1, [NASTY]),
+            ("r1:repaired", B, "settings", "names", "critical", 0, 1, 3, 0, []),
+            ("r3", NOW + 1, "offsets", "in flight", "warning", 0, 2, 5, 0, []),
         ],
         columns,
     )
@@ -169,10 +173,12 @@ def test_the_newest_check_and_those_before(told_store, monkeypatch):
     assert [(row["expectation"], row["broken"], len(row["complaints"])) for row in newest.rows] == [
         ("sizes", 7, 5),
         ("topics", 0, 0),
+        ("in flight", 0, 0),
+        ("names", 0, 0),
     ]
-    assert [(row["run_id"], row["not_met"], row["checked"]) for row in before.rows] == [
+    assert [(row["run_id"], row["not_met"], row["checked"]) for row in before.rows[:2]] == [
+        ("r3", 0, 5),
         ("r2", 1, 24),
-        ("r1", 0, 10),
     ]
     assert quality.worries == ["1 expectation not met at the newest check."]
 

@@ -679,6 +679,14 @@ def _(ground: Ground) -> None:
     assert list(jvm.java_causes(converted.value))
 
 
+@check("jvm.spark_errors", "`java_exception` of Py4JJavaError, and PySpark's convert_exception")
+def _(ground: Ground) -> None:
+    rows = ground.spark.sql("SELECT CAST(concat('a', id) AS INT) FROM range(9)")
+    with pytest.raises(Exception, match="awaitResult") as failed:
+        list(rows.toLocalIterator(prefetchPartitions=True))
+    assert "CAST_INVALID_INPUT" in [error.getCondition() for error in jvm.spark_errors(failed.value)]
+
+
 @check("jvm.is_java", "SparkContext._gateway and py4j's is_instance_of")
 def _(ground: Ground) -> None:
     (cause,) = jvm.java_causes(java_failure(ground))

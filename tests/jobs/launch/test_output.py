@@ -1,11 +1,15 @@
 """Rows as a table: texts are cut until it fits a terminal, numbers and times never."""
 
 import io
+import os
+import sys
 
 import pytest
+from pyspark.sql import SparkSession
 from rich.console import Console
 
-from jobs.launch.output import side_by_side
+from jobs.launch.command_line import print_result
+from jobs.launch.output import Shown, show, side_by_side
 
 pytestmark = pytest.mark.quick
 
@@ -41,3 +45,22 @@ def test_nothing_is_cut_where_all_fits() -> None:
 def test_there_is_no_table_where_texts_would_be_cut_to_a_few_letters() -> None:
     assert printed(43) is not None
     assert printed(42) is None
+
+
+def test_a_reader_of_rows_that_leaves_ends_them_and_nothing_fails(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1) as nobody, monkeypatch.context() as during:
+        during.setattr(sys, "stdout", nobody)
+        assert show(spark.range(3), "json") == Shown(0, was_cut=True)
+        print_result({"job": "sql"})
+
+
+def test_a_result_that_nobody_reads_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody, monkeypatch.context() as during:
+        during.setattr(sys, "stdout", nobody)
+        print_result({"job": "sql"})
