@@ -4,7 +4,7 @@ from schemas.table import Table, columns
 
 JOB_RUNS = Table(
     "job_runs",
-    "One row per job run that wrote or failed, and per idle run after a failed one of its job; others leave none.",
+    "One row per job run that wrote or failed; readers and idle ticks leave none.",
     columns(
         ("job", "string", "name of the job"),
         ("run_id", "string", "id of the job run"),

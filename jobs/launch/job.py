@@ -23,7 +23,6 @@ from typing import Annotated, Any
 from urllib.parse import urlparse
 
 import typer
-from pyspark.sql import functions as F
 
 from jobs.launch.command_line import (
     EXIT_BAD_INPUT,
@@ -152,23 +151,10 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
             line["status"] = "failed"
             explain(f"the result could not be written to {result_path}: {first_line(failure)}", debug)
     # After a second Ctrl-C the run ends at once and does not wait for the lock again.
-    is_worth_a_row = run.wrote or (has_failed and bool(run.store_uri))
-    if run.interruptions < 2 and (
-        is_worth_a_row or (status == "ok" and run.has_planned and _failed_before(run))
-    ):
+    if run.interruptions < 2 and (run.wrote or (has_failed and run.store_uri)):
         record_run(run, started_ms, line)
     print_result(line)
     return exit_status
-
-
-def _failed_before(run: Run) -> bool:
-    """Whether the newest run of the job that left a row has failed: one that went well since says so, also an idle one."""
-    try:
-        rows = run.store.snapshot().read(JOB_RUNS).where(F.col("job") == run.job)
-        newest = rows.agg(F.max_by("status", "started_ms").alias("status")).first()
-    except (Exception, KeyboardInterrupt):
-        return False  # the run's own work is done
-    return newest is not None and newest.status == "failed"
 
 
 def _damage(run: Run) -> str | None:

@@ -38,7 +38,6 @@ class Run:
     work             what its session is started for
     run_id           unique for each run
     wrote            whether it has committed anything
-    has_planned      whether it is there to commit something, also where there was nothing to
     interruptions    how often Ctrl-C was pressed: what is raised after it need not be a KeyboardInterrupt
     exit_status      how the job ends when it raises nothing; see end_with
     at_end           what is closed or undone when the run ends
@@ -51,7 +50,6 @@ class Run:
     work: Work = field(default_factory=Work)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wrote: bool = False
-    has_planned: bool = False
     interruptions: int = 0
     exit_status: int = EXIT_DONE
     session_settings: dict[str, str] = field(default_factory=dict)
@@ -120,7 +118,6 @@ class Run:
         if self.interruptions:
             raise KeyboardInterrupt
         committed = commit(self.store, planner)
-        self.has_planned = True
         self.wrote = self.wrote or committed.wrote
         return committed
 

@@ -159,7 +159,7 @@ def dispatch(store: Store) -> Check:
 
 
 def job_runs(store: Store) -> Check:
-    """Jobs whose newest run failed; one that went well since is fixed. Readers have nothing to do again."""
+    """Jobs whose newest run with a row failed; one that has written since is fixed. Readers have nothing to do again."""
     newest = (
         store.read(JOB_RUNS)
         .where(~F.col("job").isin(*READERS))
@@ -171,7 +171,9 @@ def job_runs(store: Store) -> Check:
         return ok("job runs", "no job's last run has failed")
     found = ", ".join(f"{row.job} failed at {moment(row.started_ms)} UTC" for row in failed)
     return warn(
-        "job runs", f"{found} and has not run well since", "it is safe to run again; --debug says more"
+        "job runs",
+        f"{found} and has written nothing since",
+        "it is safe to run again; --debug says more. A run that finds nothing to do leaves no row",
     )
 
 

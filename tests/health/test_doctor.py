@@ -185,7 +185,7 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     failed = spark.createDataFrame(runs, JOB_RUNS.columns)
     commit(store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, failed),)))
     # A query that failed is nobody's work to do again.
-    assert job_runs(store).found == "deliver failed at 2023-11-14 22:13:20 UTC and has not run well since"
+    assert job_runs(store).found == "deliver failed at 2023-11-14 22:13:20 UTC and has written nothing since"
     Path(store.uri, "_staging", "killed").mkdir(parents=True)
     assert leftovers(store).verdict == Verdict.warn
     assert writing(store).verdict == Verdict.ok
