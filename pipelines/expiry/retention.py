@@ -96,7 +96,7 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
             kept_by = (
                 f"a slave does not have the record at byte {unknown.physical_offset} yet, which says what has become of the "
                 f"message at byte {unknown.source_offset} (table replicas): run `commitlake replicate` for it; if it is "
-                "gone for good, --forget-replica ID says so"
+                "gone for good, `maintain --forget-replica ID` of the master says so"
             )
         elif needed is not None and segment.start == needed[0]:
             hours = at.store.settings.topic_hours[needed[1]]

@@ -19,7 +19,7 @@ from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
 from pipelines.store.head import has_begun, head_as_found
-from pipelines.store.holes import holes_of_log
+from pipelines.store.holes import holes_of_log, joined
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import has_followed
 from pipelines.store.role import follows, is_slave, master_of, settings_now
@@ -159,10 +159,15 @@ def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
 
 def _lost_here(run: Work, master: Master) -> bool:
     """Whether the slave has lost a part of its log that the master has; says so."""
-    lost = {(row.from_offset, row.to_offset): row for row in holes_of_log(run.store.snapshot())}
-    own = lost.keys() - {(row.from_offset, row.to_offset) for row in holes_of_log(master.at)}
+    masters = joined([(row.from_offset, row.to_offset) for row in holes_of_log(master.at)])
+    own = [
+        (row.from_offset, row.to_offset)
+        for row in holes_of_log(run.store.snapshot())
+        if row.to_offset > master.head.min_offset
+        and not any(begin <= row.from_offset and row.to_offset <= end for begin, end in masters)
+    ]
     if own:
-        begin, end = min(own)
+        begin, end = own[0]
         run.warn(
             f"this slave has lost bytes {begin} to {end} of its log (table holes), which the master has: it does not count "
             f"as a copy in sync. `commitlake replicate --store NEW --master {master.uri}` makes a whole one"

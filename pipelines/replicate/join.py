@@ -82,13 +82,13 @@ def expect_joins(at: Snapshot, master: Master) -> int:
 
 
 def _expect_known_ends(at: Snapshot, point: int) -> None:
-    """Raises BadInput where the log has lost messages of a queue before and after a point: its end there is not known."""
+    """Raises BadInput where messages that a queue has lost may lie before a point and after it: its end is not known."""
     queue = split_queue(at, point)
     if queue is not None:
         raise BadInput(
-            f"the store at {at.store.uri} is to be cut at byte {point}, and has lost offsets {queue.from_queue_offset} to "
-            f"{queue.to_queue_offset - 1} of {queue.topic}:{queue.queue_id} before and after that: where the queue would go "
-            f"on is not known. {_new_slave()}"
+            f"the store at {at.store.uri} is to be cut at byte {point}, and has lost bytes before and after that. Which of "
+            f"the lost offsets {queue.from_queue_offset} to {queue.to_queue_offset - 1} of {queue.topic}:{queue.queue_id} "
+            f"lay before it is not known, nor where the queue would go on. {_new_slave()}"
         )
 
 

@@ -151,17 +151,20 @@ def _plan_bounds(at: Snapshot, offset: int) -> Plan:
         .agg(F.min("queue_offset").alias("next_offset"))
         .collect()  # a row a queue, as in the head
     )
-    ends = dict(ends_in_holes(at, offset))
-    for row in cut_off:
-        queue = row.topic, row.queue_id
-        ends[queue] = min(row.next_offset, ends.get(queue, row.next_offset))
+    # Never up again: an earlier try, whose number another commit has taken, may have forgotten the holes since.
+    ends = dict(head.next_queue_offsets)
+    for queue, end in (
+        *(((row.topic, row.queue_id), row.next_offset) for row in cut_off),
+        *ends_in_holes(at, offset).items(),
+    ):
+        ends[queue] = min(end, ends.get(queue, end))
     before = last_row(at, offset)
     after = LogHead(
         append_seq=cut_seq,
         min_offset=min(head.min_offset, offset),
         next_offset=min(head.next_offset, offset),
         last_store_timestamp=0 if before is None else before.store_timestamp,
-        next_queue_offsets={**head.next_queue_offsets, **ends},
+        next_queue_offsets=ends,
         min_queue_offsets={
             queue: min(least, ends.get(queue, least)) for queue, least in head.min_queue_offsets.items()
         },

@@ -26,7 +26,7 @@ from pipelines.store.head import LogHead, Queue, bounds_of, bounds_write
 from pipelines.store.holes import in_ranges, joined
 from pipelines.store.plan import Plan
 from pipelines.store.planned import Damage, damage_of, expect_no_rows_lost, plan_of
-from pipelines.store.progress import followed_by, followed_rows, plan_void
+from pipelines.store.progress import covered, followed_by, followed_rows, plan_void
 from pipelines.store.snapshot import Snapshot, app_id
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUME_QUEUE, DERIVED, HOLES, QUEUE_BOUNDS, TOPICS
@@ -306,7 +306,10 @@ def cut_out_last_append(store: Store, damaged: DamagedTable) -> Damage | None:
     if any(file.name in lost or file.least("append_seq") != damage.append_seq for file in own):
         return None
     commit(store, plan_set_aside)
-    commit(store, lambda at: plan_void(at, DERIVED))
+    # The others still say what the lost rows were.
+    followed = [table for table in DERIVED if covered(at, table) >= damage.append_seq]
+    if followed:
+        commit(store, lambda at: plan_void(at, followed))
     while_open(store, lambda: _take_out(store, own))
     return damage
 

@@ -71,7 +71,7 @@ def ends_in_holes(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int]:
 
 
 def split_queue(at: Snapshot, offset: int) -> Row | None:
-    """A queue that has lost messages in a row before and after an offset, with the row's bounds; None where there is none.
+    """A row of a queue whose lost messages may lie before an offset and after it; None where there is none.
 
     Nothing says how many of them lay where, so that it is not known where the queue ends for a log that ends there.
     """
