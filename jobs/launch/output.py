@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -23,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jobs.launch.command_line import leave_stdout
+from jobs.launch.printable import printable
 from pipelines.views.text import base64_text
 
 
@@ -95,11 +97,16 @@ def _hex(name: str) -> Column:
 def _write_json(rows: DataFrame, limit: int | None) -> Shown:
     """Print an object a row: binary as base64, times as ISO 8601, nulls included."""
     lines = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}))
-    return _each(lines, limit, lambda row: print(row[0]))
+    return _each(lines, limit, lambda row: _write(f"{row[0]}\n"))
+
+
+def _write(text: str) -> int:
+    """Write to stdout; control characters of values are escaped on a terminal, which they would steer."""
+    return sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
 
 
 def _write_csv(rows: DataFrame, limit: int | None) -> Shown:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer = csv.writer(SimpleNamespace(write=_write), lineterminator="\n")
     writer.writerow(rows.columns)
     return _each(rows.select(*(_as_text(field) for field in rows.schema)), limit, writer.writerow)
 

@@ -64,3 +64,21 @@ def test_a_result_that_nobody_reads_is_no_failure(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(write, "w") as nobody, monkeypatch.context() as during:
         during.setattr(sys, "stdout", nobody)
         print_result({"job": "sql"})
+
+
+@pytest.mark.parametrize(("is_a_terminal", "shown"), [(True, "a\\x1b[31mb\\x9b"), (False, "a\x1b[31mb\x9b")])
+def test_values_steer_no_terminal_and_stay_as_they_are_in_a_file(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, is_a_terminal: bool, shown: str
+) -> None:
+    class Printed(io.StringIO):
+        def isatty(self) -> bool:
+            return is_a_terminal
+
+    rows = spark.createDataFrame([("a\x1b[31mb\x9b",)], "body string")
+    with monkeypatch.context() as during:
+        during.setattr(sys, "stdout", printed := Printed())
+        show(rows, "csv")
+        show(rows, "json")
+    header, csv_row, json_row = printed.getvalue().splitlines()
+    assert (header, csv_row) == ("body", shown)
+    assert ("\x9b" in json_row) is not is_a_terminal
