@@ -14,6 +14,7 @@ from pipelines.store.cut import cut_damaged_append, set_append_only
 from pipelines.store.plan import Plan
 from pipelines.store.planned import damage_of
 from pipelines.store.progress import covered, plan_void
+from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
 from schemas import DERIVED, QUEUE_BOUNDS
@@ -47,9 +48,9 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
 
 
 def _plan_bounds(at: Snapshot, settings: Settings) -> Plan:
-    """As plan_bounds. Raises StoreError where a cut is recorded and not made: the bounds are those that it needs."""
+    """As plan_bounds. Raises StoreError where a slave is to be cut and is not yet: the bounds are those that it needs."""
     at.version(QUEUE_BOUNDS)  # pinned first: a cut is recorded before it writes them
-    offset = unfinished(at)
+    offset = unfinished(at) if is_slave(at) else None
     if offset is not None:
         raise StoreError(
             f"the log is to be cut at byte {offset}, and the job that does it was stopped halfway or is still at work. "

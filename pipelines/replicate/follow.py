@@ -75,7 +75,8 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     make_tables(slave)  # of a newer version, or deleted
     at = slave.snapshot()
     known = settings_now(at)
-    cuts = [finish_truncation(slave) if is_slave(at) else None]
+    begins = master.queues_from if follows(at, master.uri) else None  # another store may be named by mistake
+    cuts = [finish_truncation(slave, begins) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
     commit(master.store, partial(first_ack, has_log=has_begun(slave.snapshot())))
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known, now_ms))
@@ -92,9 +93,8 @@ def _expect_no_half_promotion(slave: Store, master: Store) -> None:
     if at is None or other is None or not is_slave(at) or not is_slave(other):
         return
     for new, old in ((other, at), (at, other)):
-        # Of two that name each other the one that has followed is to be the master.
-        is_new = master_of(new) is None or (follows(new, old.store.uri) and has_followed(new, old.store.uri))
-        if is_new and follows(old, new.store.uri):
+        # Of two that name each other the one that has followed the other is to be the master.
+        if follows(old, new.store.uri) and has_followed(new, old.store.uri):
             raise BadInput(
                 f"the stores at {at.store.uri} and {other.store.uri} are slaves both: a promotion was stopped halfway. End "
                 f"it with `commitlake promote --store {new.store.uri} --old-master {old.store.uri}`, then run this again"
@@ -111,7 +111,7 @@ def _fence(slave: Store, master: Master) -> int | None:
     The fence may take the number of a cut that another run has recorded: the offset of that, which is made then.
     """
     commit(slave, partial(plan_fence_of_whole, master_uri=master.uri))
-    return finish_truncation(slave)
+    return finish_truncation(slave, master.queues_from)
 
 
 def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
@@ -191,10 +191,11 @@ def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | 
     made_before  offset of a cut that this run has made already, as an earlier one had not got so far
     """
     # Another run may have recorded a cut since this one joined.
-    cuts = [made_before, finish_truncation(run.store)]
+    cuts = [made_before, finish_truncation(run.store, master.queues_from)]
     at = run.store.snapshot()
     if has_begun(at) and expect_joins(at, master) < head_as_found(at).next_offset:
-        cuts.append(truncate(run.store, lambda at: expect_joins(at, master), master.uri))
+        point = partial(expect_joins, master=master)
+        cuts.append(truncate(run.store, point, master.uri, master.queues_from))
     cut_from = _first_of(cuts)
     if cut_from is None:
         cut_from = cut_not_reported(run.store.snapshot())

@@ -12,7 +12,7 @@ from pipelines.replicate.master import Master, queues_from, rows_from
 from pipelines.rocketmq.settings import LONG_MAX, Settings
 from pipelines.store.epochs import LOG_BEGINS, Epoch, Epochs, consistent_point, read_epochs
 from pipelines.store.head import has_begun, head_as_found
-from pipelines.store.holes import holes_of_log, split_queue
+from pipelines.store.holes import holes_of_log
 from pipelines.store.lock import is_same_directory
 from pipelines.store.plan import Plan
 from pipelines.store.replicas import read_replicas
@@ -76,20 +76,8 @@ def expect_joins(at: Snapshot, master: Master) -> int:
     master = master.reaching(head.next_offset)
     point = joining_point(at, master)
     if point < head.next_offset:
-        _expect_known_ends(at, point)
         _expect_nothing_owed(at, point, master)
     return point
-
-
-def _expect_known_ends(at: Snapshot, point: int) -> None:
-    """Raises BadInput where messages that a queue has lost may lie before a point and after it: its end is not known."""
-    queue = split_queue(at, point)
-    if queue is not None:
-        raise BadInput(
-            f"the store at {at.store.uri} is to be cut at byte {point}, and has lost bytes before and after that. Which of "
-            f"the lost offsets {queue.from_queue_offset} to {queue.to_queue_offset - 1} of {queue.topic}:{queue.queue_id} "
-            f"lay before it is not known, nor where the queue would go on. {_new_slave()}"
-        )
 
 
 def _expect_nothing_owed(at: Snapshot, point: int, master: Master) -> None:

@@ -40,7 +40,8 @@ class Master:
         at = store.snapshot()
         if is_slave(at):
             raise BadInput(
-                f"--master is {store.uri}, which is a slave itself{_of(at)}: a slave follows a master. Name that one"
+                f"--master is {store.uri}, which is a slave itself{_of(at)}: a slave follows a master. Name that one; where "
+                f"a promotion was stopped halfway, `commitlake promote --store {store.uri}` ends it"
             )
         # Pinned before the log, so that no group is further on than the rows that are copied.
         at.version(CONSUMER_OFFSETS)

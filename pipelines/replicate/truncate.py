@@ -8,7 +8,7 @@ A commit that was planned before, such as another run's fence, may take the numb
 made: where it still has some that were copied for the cut, that is recorded again with the next number.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,8 +23,8 @@ from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.groups import read_groups
-from pipelines.store.head import LogHead, bounds_write, head_as_found
-from pipelines.store.holes import ends_in_holes, holes_before
+from pipelines.store.head import LogHead, Queue, bounds_write, head_as_found
+from pipelines.store.holes import holes_before, queues_lost_after
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
 from pipelines.store.replicas import MASTERS_ID, acks_up_to, read_replicas
@@ -34,18 +34,23 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS, DERIVED, EPOCHS, HOLES, IN_FLIGHT, REPLICAS
 
+QueuesFrom = Callable[[int], Mapping[Queue, int]]
+
 # Marks a cut that no run has reported yet. It stands in place of the time of the slave's last success, which the next one
 # writes.
 NOT_REPORTED = -1
 
 
-def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) -> int | None:
+def truncate(
+    store: Store, point: Callable[[Snapshot], int], master_uri: str, begins: QueuesFrom | None = None
+) -> int | None:
     """Cut the log off from a point on; its offset, or None where another run has done so meanwhile.
 
     A cut that another run has recorded is made first: no cut gets another offset than it was recorded with.
 
     point       where the log is cut off, of a snapshot: what another run has copied meanwhile stays
     master_uri  the master that the store follows
+    begins      as for finish_truncation
 
     Raises BadInput where the store follows another master by now.
     """
@@ -58,18 +63,21 @@ def truncate(store: Store, point: Callable[[Snapshot], int], master_uri: str) ->
         return replace(plan, writes=(*plan.writes, *marks), follows_master=master_uri)
 
     while (recorded := commit(store, record).result).get("is_other"):
-        finish_truncation(store)
+        finish_truncation(store, begins)
     # Once more, now that the cut is recorded: a promotion takes the role first and looks up recorded cuts after that.
     expect_role(store.snapshot(), Plan(follows_master=master_uri))
-    finish_truncation(store)
+    finish_truncation(store, begins)
     return recorded.get("offset")
 
 
-def finish_truncation(store: Store) -> int | None:
-    """Make the cut that is recorded and not made yet; its offset, None where there is none."""
+def finish_truncation(store: Store, begins: QueuesFrom | None = None) -> int | None:
+    """Make the cut that is recorded and not made yet; its offset, None where there is none.
+
+    begins  where queues begin for a log that begins at an offset, as the master has it; None: the master is not known
+    """
     made = None
     while (offset := unfinished(store.snapshot())) is not None:
-        _make_cut(store, offset)
+        _make_cut(store, offset, begins)
         made = offset if made is None else min(made, offset)
     return made
 
@@ -94,10 +102,10 @@ def cut_not_reported(at: Snapshot) -> int | None:
     return max(cuts)[1] if cuts else None
 
 
-def _make_cut(store: Store, offset: int) -> None:
+def _make_cut(store: Store, offset: int, begins: QueuesFrom | None) -> None:
     """Try to make a recorded cut; it is not made where another commit has taken its number."""
     commit(store, lambda at: _plan_record_again(at, offset))
-    commit(store, lambda at: _plan_bounds(at, offset))
+    commit(store, lambda at: _plan_bounds(at, offset, begins))
     # A dispatch before that may have followed the rows. One that is still under way finds that its progress comes too late.
     commit(store, partial(plan_void, tables=DERIVED))
     for group in _groups(store.snapshot()):
@@ -136,8 +144,11 @@ def _rows_from(at: Snapshot, offset: int) -> DataFrame:
     return at.read(COMMITLOG).where(F.col("physical_offset") >= offset)
 
 
-def _plan_bounds(at: Snapshot, offset: int) -> Plan:
-    """The plan of the bounds as of the cut: each queue ends where its first message that is cut off or was lost lies."""
+def _plan_bounds(at: Snapshot, offset: int, begins: QueuesFrom | None = None) -> Plan:
+    """The plan of the bounds as of the cut: each queue ends where its first message that is cut off or was lost lies.
+
+    Of lost ones the master says it: it has what lay before the cut. Without it, a queue of which nothing says it stays.
+    """
     cut_seq = at.number(COMMITLOG) + 1
     if not _is_next(at) or unfinished(at) != offset:
         return Plan()
@@ -151,12 +162,13 @@ def _plan_bounds(at: Snapshot, offset: int) -> Plan:
         .agg(F.min("queue_offset").alias("next_offset"))
         .collect()  # a row a queue, as in the head
     )
+    found = [((row.topic, row.queue_id), row.next_offset) for row in cut_off]
+    lost = queues_lost_after(at, offset)
+    known = begins(offset) if begins is not None and lost else {}
+    found += [(queue, end) for queue in lost if (end := known.get(queue, lost[queue])) is not None]
     # Never up again: an earlier try, whose number another commit has taken, may have forgotten the holes since.
     ends = dict(head.next_queue_offsets)
-    for queue, end in (
-        *(((row.topic, row.queue_id), row.next_offset) for row in cut_off),
-        *ends_in_holes(at, offset).items(),
-    ):
+    for queue, end in found:
         ends[queue] = min(end, ends.get(queue, end))
     before = last_row(at, offset)
     after = LogHead(

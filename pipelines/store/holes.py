@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import TableMissing
 from pipelines.store.snapshot import Snapshot
-from schemas import HOLES
+from schemas import HOLES, QUEUE_BOUNDS
 
 
 def holes_of_log(at: Snapshot) -> Sequence[Row]:
@@ -61,32 +61,31 @@ def lost_ends(at: Snapshot) -> DataFrame:
     return at.read(HOLES).groupBy("topic", "queue_id").agg(end)
 
 
-def ends_in_holes(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int]:
-    """Where queues end whose next message from an offset of the log on is lost; of those that are not split there."""
+def queues_lost_after(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int | None]:
+    """The queues that may have lost messages from an offset of the log on, and where each ends for a log that ends there.
+
+    None where it may have lost some of the same row of `holes` before: nothing says how many of them lay where.
+    """
     if not holes_of_log(at):
         return {}
-    lost = _split(at, offset).where((F.col("topic") != "") & F.col("is_after") & ~F.col("is_before"))
-    ends = lost.groupBy("topic", "queue_id").agg(F.min("from_queue_offset").alias("end"))
+    lost = _split(at, offset).where((F.col("topic") != "") & F.col("is_after"))
+    end = F.when(~F.bool_or("is_before"), F.min("from_queue_offset")).alias("end")
+    ends = lost.groupBy("topic", "queue_id").agg(end)
     return {(row.topic, row.queue_id): row.end for row in ends.collect()}  # a row a queue that has lost some
 
 
-def split_queue(at: Snapshot, offset: int) -> Row | None:
-    """A row of a queue whose lost messages may lie before an offset and after it; None where there is none.
-
-    Nothing says how many of them lay where, so that it is not known where the queue ends for a log that ends there.
-    """
-    if not holes_of_log(at):
-        return None
-    both = _split(at, offset).where((F.col("topic") != "") & F.col("is_after") & F.col("is_before"))
-    return both.orderBy("topic", "queue_id", "from_queue_offset").first()
-
-
 def holes_before(at: Snapshot, offset: int) -> DataFrame | None:
-    """The rows of `holes` for a log that ends at an offset; None where they stay as they are."""
+    """The rows of `holes` for a log that ends at an offset, as `queue_bounds` has it; None where they stay as they are."""
     if not any(offset < row.to_offset for row in holes_of_log(at)):
         return None
-    end = F.least("to_offset", F.lit(offset).cast("long"))
-    return _split(at, offset).where("is_before").withColumn("to_offset", end).select(*HOLES.names)
+    ends = at.read(QUEUE_BOUNDS).select("topic", "queue_id", F.col("next_offset").alias("end"))
+    shortened = {
+        "to_offset": F.least("to_offset", F.lit(offset).cast("long")),
+        "to_queue_offset": F.least("to_queue_offset", "end"),
+    }
+    before = _split(at, offset).where("is_before").join(ends, ["topic", "queue_id"], "left")
+    is_left = (F.col("topic") == "") | (F.col("from_queue_offset") < F.col("to_queue_offset"))
+    return before.withColumns(shortened).where(is_left).select(*HOLES.names)
 
 
 def _split(at: Snapshot, offset: int) -> DataFrame:
