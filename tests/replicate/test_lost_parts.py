@@ -15,6 +15,7 @@ from pipelines.replicate.fence import plan_fence
 from pipelines.store.commit import commit
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
+from pipelines.store.store import Store
 from schemas import COMMITLOG
 from tests.conftest import run_job
 from tests.life import B, Life
@@ -257,20 +258,50 @@ def test_what_has_expired_here_and_is_owed_at_the_new_master_is_not_cut_off(
 def test_a_damaged_last_append_is_set_aside_before_another_file_is_given_up(
     life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And the queues that have lost nothing go on where they did."""
     one = life()
-    one.put(B, message("a"))
-    one.put(B, message("lost"))
+    one.put(B, message("a"), message("u", "U"))
+    one.put(B, message("lost"), message("v0", "V"), message("v1", "V"))
+    one.job("dispatch", B)
+    ends = dict(read_head(one.store.snapshot()).next_queue_offsets)
     with monkeypatch.context() as patched:
         written(patched, put.Put, "log_rows", has_every_row_twice)
         one.job("put_messages", B, "--input", one.input(message("twice")), exit_status=1)
     lose_data("commitlog", 1)(Path(one.store.uri))
-    cut = one.job("validate", B, "--cut-damaged")
-    assert cut.result["broken"] <= 1
+    one.job("validate", B, "--cut-damaged")
+    assert dict(read_head(one.store.snapshot()).next_queue_offsets) == ends
+    assert sorted(
+        (row.topic, row.from_queue_offset, row.to_queue_offset) for row in one.store.holes.collect()
+    )[1:] == [
+        ("T", 1, 2),
+        ("V", 0, 2),
+    ]
     one.put(B, message("again"))
-    assert one.bodies() == ["a", "again"]
+    assert one.bodies() == ["a", "u", "again"]
     assert [bytes(row.body).decode() for row in one.store.cut_rows.collect()] == ["twice", "twice"]
     one.job("dispatch", B)
-    assert [row.queue_offset for row in one.store.consume_queue.orderBy("queue_offset").collect()] == [0, 2]
+    entries = one.store.consume_queue.where("topic = 'T'").orderBy("queue_offset").collect()
+    assert [row.queue_offset for row in entries] == [0, 2]
+
+
+def test_a_queue_that_was_quiet_over_an_older_loss_goes_on_where_the_master_has_it(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    old = life()
+    old.put(B, message("a"), message("q0", "Q"))
+    old.put(B, message("gone"))
+    old.put(B, message("c"))
+    give_up(old, "gone")
+    old.job("backup", B, "--to", tmp_path / "new")
+    replicate(str(tmp_path / "new"), old.store.uri)
+    new = Life(old.commitlake, Store(old.store.spark, str(tmp_path / "new")), tmp_path)
+    old.put(B, message("own", "Q"))
+    give_up(old, "own")
+    new.job("promote", B, "--old-master", old.store.uri)
+    new.put(B + 1, message("new", "Q"))
+    followed = replicate(old.store.uri, new.store.uri)
+    assert (followed.result["copied"], "in sync" in followed.stderr) == (1, False)
+    assert log_of(old.store) == log_of(new.store)
 
 
 def test_a_slave_that_has_lost_what_its_master_has_is_no_copy_in_sync(
@@ -285,7 +316,23 @@ def test_a_slave_that_has_lost_what_its_master_has_is_no_copy_in_sync(
     give_up(slave, "b")
     assert "does not count as a copy in sync" in replicate(slave.store.uri, master.store.uri).stderr
     assert [row.in_sync for row in master.store.replicas.collect()] == [False]
+    # Both have lost it by now, and the master more next to it: nothing that the master has is missing.
+    master.put(B, message("c"))
+    replicate(slave.store.uri, master.store.uri)
+    give_up(master, "b")
+    give_up(master, "c")
+    assert "in sync" not in replicate(slave.store.uri, master.store.uri).stderr
+    assert [row.in_sync for row in master.store.replicas.collect()] == [True]
     assert "has lost bytes" in slave.job("promote", B).stderr
+
+
+def killed_promotion(new: Life, monkeypatch: pytest.MonkeyPatch, step: str, *arguments: str) -> None:
+    def kill(*_: Any, **__: Any) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(promote, step, kill)
+        assert new.run("promote", B, *arguments).exit_status == 9
 
 
 @pytest.mark.parametrize("step", ["_plan_letting_go", "_plan_epoch"])
@@ -295,19 +342,26 @@ def test_a_promotion_that_was_stopped_halfway_is_named_by_both_stores(
     old = life()
     old.put(B, message("a"))
     new = slave_of(old, tmp_path / "new")
-
-    def kill(*_: Any, **__: Any) -> None:
-        raise SystemExit(9)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(promote, step, kill)
-        assert new.run("promote", B, "--old-master", old.store.uri).exit_status == 9
+    killed_promotion(new, monkeypatch, step, "--old-master", old.store.uri)
     way_out = ["promote", "--store", new.store.uri, "--old-master", old.store.uri]
     for follower, followed in ((old, new), (new, old)):
         refused = replicate(follower.store.uri, followed.store.uri, exit_status=2)
         assert " ".join(["commitlake", *way_out]) in refused.stderr
     assert run_job([*way_out, "--now", str(B)]).exit_status == 0
     replicate(old.store.uri, new.store.uri)
+
+
+def test_a_slave_of_a_store_whose_promotion_was_stopped_is_not_taken_for_its_old_master(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = life()
+    store.put(B, message("a"))
+    its_slave, its_master = (slave_of(store, tmp_path / name) for name in ("slave", "master"))
+    its_master.job("promote", B, "--old-master", store.store.uri)
+    replicate(store.store.uri, its_master.store.uri)
+    killed_promotion(store, monkeypatch, "_plan_epoch")
+    refused = replicate(its_slave.store.uri, store.store.uri, exit_status=2)
+    assert f"`commitlake promote --store {store.store.uri}` ends it" in refused.stderr
 
 
 def test_a_path_in_which_delta_makes_no_table_is_refused(life: Callable[..., Life], tmp_path: Path) -> None:
