@@ -11,13 +11,14 @@ from pipelines.quality.expectations import Finding
 from pipelines.quality.validation import DERIVED_PROMISES
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.cut import cut_damaged_append, set_append_only
+from pipelines.store.holes import holes_without_rows
 from pipelines.store.plan import Plan
 from pipelines.store.planned import damage_of
 from pipelines.store.progress import covered, plan_void
 from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
-from schemas import DERIVED, QUEUE_BOUNDS
+from schemas import DERIVED, HOLES, QUEUE_BOUNDS
 
 
 def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[..., Any]) -> bool:
@@ -27,6 +28,8 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     """
     broken = {finding.promise for finding in findings if finding.broken}
     has_cut = _cut(run, dispatch)
+    if run.commit(_plan_holes).wrote:
+        run.say("holes: parts of the log whose files were put back are no longer said to be lost")
     if broken & {AS_OF, ENDS, BEGINS}:
         if run.commit(lambda at: _plan_bounds(at, run.store.settings)).wrote:
             run.say("queue_bounds: put right by the records of the log")
@@ -45,6 +48,11 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     if broken - fixable:
         run.say("the log and what groups and people have set are the truth: nothing else of that is changed")
     return bool(fixable) or has_cut
+
+
+def _plan_holes(at: Snapshot) -> Plan:
+    left = holes_without_rows(at)
+    return Plan() if left is None else Plan((at.replace(HOLES, left),))
 
 
 def _plan_bounds(at: Snapshot, settings: Settings) -> Plan:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import TableMissing
 from pipelines.store.snapshot import Snapshot
-from schemas import HOLES, QUEUE_BOUNDS
+from schemas import COMMITLOG, HOLES, QUEUE_BOUNDS
 
 
 def holes_of_log(at: Snapshot) -> Sequence[Row]:
@@ -86,6 +86,24 @@ def holes_before(at: Snapshot, offset: int) -> DataFrame | None:
     before = _split(at, offset).where("is_before").join(ends, ["topic", "queue_id"], "left")
     is_left = (F.col("topic") == "") | (F.col("from_queue_offset") < F.col("to_queue_offset"))
     return before.withColumns(shortened).where(is_left).select(*HOLES.names)
+
+
+def holes_without_rows(at: Snapshot) -> DataFrame | None:
+    """The rows of `holes` but for those of parts in which the log has rows; None where it has none in any.
+
+    A cut that was killed before it took the damaged files out has recorded them, and the files were put back since.
+    """
+    offset = F.col("physical_offset")
+    log = at.read(COMMITLOG) if holes_of_log(at) else None
+    left = [
+        (row.from_offset, row.to_offset)
+        for row in holes_of_log(at)
+        if log is not None and log.where((offset >= row.from_offset) & (offset < row.to_offset)).isEmpty()
+    ]
+    if len(left) == len(holes_of_log(at)):
+        return None
+    is_lost = in_ranges(left, lambda begin, end: (begin < F.col("to_offset")) & (F.col("from_offset") < end))
+    return at.read(HOLES).where(is_lost)
 
 
 def _split(at: Snapshot, offset: int) -> DataFrame:

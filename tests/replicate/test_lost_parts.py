@@ -12,6 +12,7 @@ from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.replicate import promote, truncate
 from pipelines.replicate.fence import plan_fence
+from pipelines.store import cut_out
 from pipelines.store.commit import commit
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
@@ -19,7 +20,7 @@ from pipelines.store.store import Store
 from schemas import COMMITLOG
 from tests.conftest import run_job
 from tests.life import B, Life
-from tests.quality.damages import lose_data
+from tests.quality.damages import data_files, lose_data
 from tests.replicate.conftest import Split
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
@@ -300,6 +301,32 @@ def test_a_queue_that_was_quiet_over_an_older_loss_goes_on_where_the_master_has_
     followed = replicate(old.store.uri, new.store.uri)
     assert (followed.result["copied"], "in sync" in followed.stderr) == (1, False)
     assert log_of(old.store) == log_of(new.store)
+
+
+def test_holes_of_a_cut_that_was_killed_are_forgotten_once_the_file_is_back(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = life()
+    one.put(B, message("a"))
+    one.put(B, message("back"))
+    one.put(B, message("b"))
+    file = data_files(Path(one.store.uri), "commitlog")[1]
+    saved = file.read_bytes()
+    file.unlink()
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(cut_out, "_take_out", kill)
+        one.job("validate", B, "--cut-damaged", exit_status=9)
+    file.write_bytes(saved)
+    assert one.store.holes.count() == 2
+    one.job("validate", B, "--repair")
+    assert one.store.holes.count() == 0
+    assert one.bodies() == ["a", "back", "b"]
+    one.job("dispatch", B)
+    one.job("export_store", B, "--to", tmp_path / "export")
 
 
 def test_a_slave_that_has_lost_what_its_master_has_is_no_copy_in_sync(
