@@ -78,13 +78,14 @@ def holes_before(at: Snapshot, offset: int) -> DataFrame | None:
     """The rows of `holes` for a log that ends at an offset, as `queue_bounds` has it; None where they stay as they are."""
     if not any(offset < row.to_offset for row in holes_of_log(at)):
         return None
+    is_of_a_queue = F.col("topic") != ""
     ends = at.read(QUEUE_BOUNDS).select("topic", "queue_id", F.col("next_offset").alias("end"))
     shortened = {
         "to_offset": F.least("to_offset", F.lit(offset).cast("long")),
-        "to_queue_offset": F.least("to_queue_offset", "end"),
+        "to_queue_offset": F.when(is_of_a_queue, F.least("to_queue_offset", "end")),
     }
     before = _split(at, offset).where("is_before").join(ends, ["topic", "queue_id"], "left")
-    is_left = (F.col("topic") == "") | (F.col("from_queue_offset") < F.col("to_queue_offset"))
+    is_left = ~is_of_a_queue | (F.col("from_queue_offset") < F.col("to_queue_offset"))
     return before.withColumns(shortened).where(is_left).select(*HOLES.names)
 
 
