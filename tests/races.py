@@ -1,8 +1,10 @@
 """Races made to happen: writers that save at the same moment."""
 
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, NoReturn
 
 import pytest
 
@@ -37,6 +39,21 @@ def killed_before_writing(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
         return newest
 
     monkeypatch.setattr(module, "expect_head", checked)
+
+
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, module: ModuleType, step: str) -> Iterator[None]:
+    """A context in which a job that comes to a step of a module ends there with exit status 9; one must."""
+    killed = []
+
+    def kill(*_: Any, **__: Any) -> NoReturn:
+        killed.append(step)
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, step, kill)
+        yield
+    assert killed
 
 
 def in_threads(*work: Callable[[], Any]) -> list[Any]:

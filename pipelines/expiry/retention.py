@@ -76,10 +76,10 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
     """
     *older, last = segments_of(at) or [Segment(0, 0, 0)]
     followed = min(covered(at, table) for table in DERIVED)
-    acked = None if is_slave(at) else _acked(at)
+    acked = _acked(at)
     old = [each for each in older if each.stored_ms <= now_ms - retention_hours * HOUR_MS]
     needed = _first_kept_for_a_topic(at, now_ms, old) if old else None
-    unknown = _first_unknown_to_a_copy(at, old) if old else None
+    unknown = _first_unknown_to_a_copy(at, acked, old) if old and acked is not None else None
     chosen: list[Segment] = []
     for segment, following in zip(older, [*older, last][1:], strict=True):
         if segment.stored_ms > now_ms - retention_hours * HOUR_MS:
@@ -87,7 +87,7 @@ def expiring(at: Snapshot, now_ms: int, retention_hours: int) -> Expiring:
         kept_by = None
         if segment.last_append > followed:
             kept_by = "dispatch has not followed it to its end: run `commitlake dispatch`"
-        elif acked is not None and following.start > acked:
+        elif acked is not None and following.start > acked and not is_slave(at):
             kept_by = (
                 f"a slave has the log only up to byte {acked} (table replicas); if it is gone for good, --forget-replica ID "
                 "says so"
@@ -129,15 +129,14 @@ def _first_kept_for_a_topic(at: Snapshot, now_ms: int, segments: Sequence[Segmen
     return None if found is None else (found["segment"], found["topic"])
 
 
-def _first_unknown_to_a_copy(at: Snapshot, segments: Sequence[Segment]) -> Row | None:
+def _first_unknown_to_a_copy(at: Snapshot, acked: int, segments: Sequence[Segment]) -> Row | None:
     """The first message of some segments that a row has settled or sent again which a copy of the log does not have.
 
     That copy may be promoted: then that row is cut off here, and the message is owed again, from this log too. Returns
     `source_offset` and the row's `physical_offset`; None where all copies have all such rows.
+
+    acked  up to where all copies have the log, bytes
     """
-    acked = _acked(at)
-    if acked is None:
-        return None
     end = segments[-1].start + at.store.settings.segment_bytes
     source, claiming = F.col("source_offset"), F.col("physical_offset")
     unknown = claims_taken(at).where((source >= segments[0].start) & (source < end) & (claiming >= acked))

@@ -11,6 +11,7 @@ from pipelines.quality.expectations import Finding
 from pipelines.quality.validation import DERIVED_PROMISES
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.cut import cut_damaged_append, set_append_only
+from pipelines.store.head import half_cut
 from pipelines.store.holes import holes_without_rows
 from pipelines.store.plan import Plan
 from pipelines.store.planned import damage_of
@@ -61,8 +62,8 @@ def _plan_bounds(at: Snapshot, settings: Settings) -> Plan:
     offset = unfinished(at) if is_slave(at) else None
     if offset is not None:
         raise StoreError(
-            f"the log is to be cut at byte {offset}, and the job that does it was stopped halfway or is still at work. "
-            "queue_bounds was left as it is; run that job again (`commitlake replicate` or `promote`), then this"
+            f"{half_cut(offset)}. queue_bounds was left as it is; run that job again (`commitlake replicate` or `promote`), "
+            "then this"
         )
     return plan_bounds(at, settings)
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines.spark_internals.conflicts import is_conflict
-from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, commit_file
+from pipelines.spark_internals.delta_log import NOT_BELOW, DeltaSnapshot, DeltaTable, ListedFile, commit_file
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import is_java, java_session, jvm
 from pipelines.uris import literal_path
@@ -63,6 +63,11 @@ class DataFile:
     found: int | None
     partition: Mapping[str, str | None]
     stats: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, listed: ListedFile, found: int | None) -> "DataFile":
+        """A file as its table lists it, and the bytes that it has."""
+        return cls(listed.name, listed.size, found, listed.partition, json.loads(listed.stats or "{}"))
 
     @property
     def rows(self) -> int | None:
@@ -281,8 +286,7 @@ class TableFiles:
                 found[folder] = dict(self._lengths(folder))
             length = found[folder].get(file)
             if length != each.size:
-                stats = json.loads(each.stats or "{}")
-                damaged.append(DataFile(each.name, each.size, length, each.partition, stats))
+                damaged.append(DataFile.of(each, length))
         return damaged
 
     def _info(self, version: int, checksum: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ recorded with their reason, and only then the files are taken out, in a commit w
 made again and finds the ends recorded.
 """
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -298,10 +297,7 @@ def cut_out_last_append(store: Store, damaged: DamagedTable) -> Damage | None:
     if damage is None:
         return None
     lost = {file.name for file in damaged.data}
-    files = (
-        DataFile(each.name, each.size, each.size, each.partition, json.loads(each.stats or "{}"))
-        for each in at.all_files(COMMITLOG)
-    )
+    files = (DataFile.of(each, each.size) for each in at.all_files(COMMITLOG))
     own = [file for file in files if file.greatest("append_seq") in (None, damage.append_seq)]
     if any(file.name in lost or file.least("append_seq") != damage.append_seq for file in own):
         return None

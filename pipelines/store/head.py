@@ -91,15 +91,19 @@ def _expect_in_log(at: Snapshot, bounds_append_seq: int) -> None:
         cut = next((row for row in at.rows(CUTS) if row.append_seq == bounds_append_seq == last + 1), None)
         if cut is not None:
             raise StoreError(
-                f"the log is to be cut at byte {cut.physical_offset}, and the job that does it was stopped halfway or is "
-                "still at work. Nothing was written; run that job again (`commitlake replicate` or `promote`), or, where "
-                "it has ended well since, `commitlake validate --repair`"
+                f"{half_cut(cut.physical_offset)}. Nothing was written; run that job again (`commitlake replicate` or "
+                "`promote`), or, where it has ended well since, `commitlake validate --repair`"
             )
         raise StoreError(
             f"queue_bounds is as of append {bounds_append_seq}, but the log's last append is {last}: the store is a copy "
             "whose tables are of different times, or its log was put back as it was earlier. Nothing was written; run "
             f"`commitlake validate --store {at.store.uri} --repair`, which puts queue_bounds right, then this again"
         )
+
+
+def half_cut(offset: int) -> str:
+    """What is known of a cut that is recorded and not made, in words."""
+    return f"the log is to be cut at byte {offset}, and the job that does it was stopped halfway or is still at work"
 
 
 def expect_nothing_expired_since_bounds(at: Snapshot) -> None:

@@ -153,7 +153,7 @@ class Store:
 def absolute(spark: SparkSession, uri: str) -> str:
     """The store's URI without a relative path, so that a job and its executors mean the same directory from anywhere.
 
-    Raises BadInput for a URI with a password or a key, and for a path that the JVM cannot be told.
+    Raises BadInput for a URI with a password or a key, and for a path that the JVM cannot take.
     """
     try:
         uri.encode()

@@ -64,6 +64,7 @@ def test_a_result_that_nobody_reads_is_no_failure(monkeypatch: pytest.MonkeyPatc
     with os.fdopen(write, "w") as nobody, monkeypatch.context() as during:
         during.setattr(sys, "stdout", nobody)
         print_result({"job": "sql"})
+        assert os.path.samestat(os.fstat(nobody.fileno()), os.stat(os.devnull))
 
 
 @pytest.mark.parametrize(("is_a_terminal", "shown"), [(True, "a\\x1b[31mb\\x9b"), (False, "a\x1b[31mb\x9b")])
