@@ -61,9 +61,9 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
 
     Raises BadInput where it cannot be; nothing of the log is written then.
     """
-    exists = slave.exists()
-    named = open_master(slave, expect_named(slave, options.master_uri))
-    _expect_no_half_promotion(slave, named)
+    named, exists = open_master(slave, expect_named(slave, options.master_uri)), slave.exists()
+    if exists and is_slave(named.snapshot()):
+        _expect_no_half_promotion(slave.snapshot(), named.snapshot())
     master = Master.read(named)
     broker_id = slave.settings["brokerId"] if exists else 0
     replica_id = replica_id_of(master.at, slave, options.replica_id, broker_id)
@@ -75,8 +75,8 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     make_tables(slave)  # of a newer version, or deleted
     at = slave.snapshot()
     known = settings_now(at)
-    begins = master.queues_from if follows(at, master.uri) else None  # another store may be named by mistake
-    cuts = [finish_truncation(slave, begins) if is_slave(at) else None]
+    known_master = master if follows(at, master.uri) else None  # another store may be named by mistake
+    cuts = [finish_truncation(slave, known_master) if is_slave(at) else None]
     expect_joins(slave.snapshot(), master)
     commit(master.store, partial(first_ack, has_log=has_begun(slave.snapshot())))
     taken = commit(slave, lambda at: plan_role(at, master, replica_id, known, now_ms))
@@ -87,11 +87,8 @@ def join_master(slave: Store, options: Following, now_ms: int) -> Joined:
     return Joined(master, replica_id, _first_of(cuts))
 
 
-def _expect_no_half_promotion(slave: Store, master: Store) -> None:
-    """Raises BadInput where a promotion of the one or the other was stopped halfway: neither is a master then."""
-    at, other = (store.snapshot() if store.exists() else None for store in (slave, master))
-    if at is None or other is None or not is_slave(at) or not is_slave(other):
-        return
+def _expect_no_half_promotion(at: Snapshot, other: Snapshot) -> None:
+    """Raises BadInput where a promotion of one of two stores was stopped halfway: neither is a master then."""
     for new, old in ((other, at), (at, other)):
         # Of two that name each other the one that has followed the other is to be the master.
         if follows(old, new.store.uri) and has_followed(new, old.store.uri):
@@ -111,7 +108,7 @@ def _fence(slave: Store, master: Master) -> int | None:
     The fence may take the number of a cut that another run has recorded: the offset of that, which is made then.
     """
     commit(slave, partial(plan_fence_of_whole, master_uri=master.uri))
-    return finish_truncation(slave, master.queues_from)
+    return finish_truncation(slave, master)
 
 
 def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
@@ -191,11 +188,11 @@ def _cut_to_master(run: Work, master: Master, made_before: int | None) -> int | 
     made_before  offset of a cut that this run has made already, as an earlier one had not got so far
     """
     # Another run may have recorded a cut since this one joined.
-    cuts = [made_before, finish_truncation(run.store, master.queues_from)]
+    cuts = [made_before, finish_truncation(run.store, master)]
     at = run.store.snapshot()
     if has_begun(at) and expect_joins(at, master) < head_as_found(at).next_offset:
         point = partial(expect_joins, master=master)
-        cuts.append(truncate(run.store, point, master.uri, master.queues_from))
+        cuts.append(truncate(run.store, point, master.uri, master))
     cut_from = _first_of(cuts)
     if cut_from is None:
         cut_from = cut_not_reported(run.store.snapshot())

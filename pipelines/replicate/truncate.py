@@ -16,15 +16,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import keyed_write
-from pipelines.log.one_row import last_row
+from pipelines.log.one_row import last_row, record_apart
 from pipelines.log.unfinished_cut import unfinished
+from pipelines.replicate.master import Master
 from pipelines.rocketmq.queue_slots import has_queue_slot
 from pipelines.store.commit import commit
 from pipelines.store.cut import plan_record_cut, take_out
 from pipelines.store.epochs import epochs_before, read_epochs
 from pipelines.store.groups import read_groups
 from pipelines.store.head import LogHead, Queue, bounds_write, head_as_found
-from pipelines.store.holes import holes_before, queues_lost_after
+from pipelines.store.holes import ends_in_holes, holes_before
 from pipelines.store.plan import Plan, Write
 from pipelines.store.progress import plan_void
 from pipelines.store.replicas import MASTERS_ID, acks_up_to, read_replicas
@@ -34,15 +35,13 @@ from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, CUTS, DERIVED, EPOCHS, HOLES, IN_FLIGHT, REPLICAS
 
-QueuesFrom = Callable[[int], Mapping[Queue, int]]
-
 # Marks a cut that no run has reported yet. It stands in place of the time of the slave's last success, which the next one
 # writes.
 NOT_REPORTED = -1
 
 
 def truncate(
-    store: Store, point: Callable[[Snapshot], int], master_uri: str, begins: QueuesFrom | None = None
+    store: Store, point: Callable[[Snapshot], int], master_uri: str, master: Master | None = None
 ) -> int | None:
     """Cut the log off from a point on; its offset, or None where another run has done so meanwhile.
 
@@ -50,7 +49,7 @@ def truncate(
 
     point       where the log is cut off, of a snapshot: what another run has copied meanwhile stays
     master_uri  the master that the store follows
-    begins      as for finish_truncation
+    master      as for finish_truncation
 
     Raises BadInput where the store follows another master by now.
     """
@@ -63,21 +62,21 @@ def truncate(
         return replace(plan, writes=(*plan.writes, *marks), follows_master=master_uri)
 
     while (recorded := commit(store, record).result).get("is_other"):
-        finish_truncation(store, begins)
+        finish_truncation(store, master)
     # Once more, now that the cut is recorded: a promotion takes the role first and looks up recorded cuts after that.
     expect_role(store.snapshot(), Plan(follows_master=master_uri))
-    finish_truncation(store, begins)
+    finish_truncation(store, master)
     return recorded.get("offset")
 
 
-def finish_truncation(store: Store, begins: QueuesFrom | None = None) -> int | None:
+def finish_truncation(store: Store, master: Master | None = None) -> int | None:
     """Make the cut that is recorded and not made yet; its offset, None where there is none.
 
-    begins  where queues begin for a log that begins at an offset, as the master has it; None: the master is not known
+    master  the one that the store follows, which knows where queues end there; None: it cannot be read
     """
     made = None
     while (offset := unfinished(store.snapshot())) is not None:
-        _make_cut(store, offset, begins)
+        _make_cut(store, offset, master)
         made = offset if made is None else min(made, offset)
     return made
 
@@ -102,10 +101,10 @@ def cut_not_reported(at: Snapshot) -> int | None:
     return max(cuts)[1] if cuts else None
 
 
-def _make_cut(store: Store, offset: int, begins: QueuesFrom | None) -> None:
+def _make_cut(store: Store, offset: int, master: Master | None) -> None:
     """Try to make a recorded cut; it is not made where another commit has taken its number."""
     commit(store, lambda at: _plan_record_again(at, offset))
-    commit(store, lambda at: _plan_bounds(at, offset, begins))
+    commit(store, lambda at: _plan_bounds(at, offset, master))
     # A dispatch before that may have followed the rows. One that is still under way finds that its progress comes too late.
     commit(store, partial(plan_void, tables=DERIVED))
     for group in _groups(store.snapshot()):
@@ -144,11 +143,8 @@ def _rows_from(at: Snapshot, offset: int) -> DataFrame:
     return at.read(COMMITLOG).where(F.col("physical_offset") >= offset)
 
 
-def _plan_bounds(at: Snapshot, offset: int, begins: QueuesFrom | None = None) -> Plan:
-    """The plan of the bounds as of the cut: each queue ends where its first message that is cut off or was lost lies.
-
-    Of lost ones the master says it: it has what lay before the cut. Without it, a queue of which nothing says it stays.
-    """
+def _plan_bounds(at: Snapshot, offset: int, master: Master | None = None) -> Plan:
+    """The plan of the bounds as of the cut: each queue ends where its first message that is cut off or was lost lies."""
     cut_seq = at.number(COMMITLOG) + 1
     if not _is_next(at) or unfinished(at) != offset:
         return Plan()
@@ -162,13 +158,10 @@ def _plan_bounds(at: Snapshot, offset: int, begins: QueuesFrom | None = None) ->
         .agg(F.min("queue_offset").alias("next_offset"))
         .collect()  # a row a queue, as in the head
     )
-    found = [((row.topic, row.queue_id), row.next_offset) for row in cut_off]
-    lost = queues_lost_after(at, offset)
-    known = begins(offset) if begins is not None and lost else {}
-    found += [(queue, end) for queue in lost if (end := known.get(queue, lost[queue])) is not None]
+    of_rows = [((row.topic, row.queue_id), row.next_offset) for row in cut_off]
     # Never up again: an earlier try, whose number another commit has taken, may have forgotten the holes since.
     ends = dict(head.next_queue_offsets)
-    for queue, end in found:
+    for queue, end in [*of_rows, *_ends_without_rows(at, offset, master).items()]:
         ends[queue] = min(end, ends.get(queue, end))
     before = last_row(at, offset)
     after = LogHead(
@@ -182,6 +175,17 @@ def _plan_bounds(at: Snapshot, offset: int, begins: QueuesFrom | None = None) ->
         },
     )
     return Plan((_surely(bounds_write(at, after)),))
+
+
+def _ends_without_rows(at: Snapshot, offset: int, master: Master | None) -> Mapping[Queue, int]:
+    """Where queues end at a cut, of which rows that were lost do not say it.
+
+    The master knows of all queues: it has what lies before the cut. Without it, the holes know of some.
+    """
+    if master is None or offset > master.end or record_apart(at, offset, master.at) is not None:
+        return ends_in_holes(at, offset)
+    ends = master.queues_from(offset)
+    return {queue: ends.get(queue, least) for queue, least in head_as_found(at).min_queue_offsets.items()}
 
 
 def _surely(write: Write) -> Write:

@@ -61,17 +61,19 @@ def lost_ends(at: Snapshot) -> DataFrame:
     return at.read(HOLES).groupBy("topic", "queue_id").agg(end)
 
 
-def queues_lost_after(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int | None]:
-    """The queues that may have lost messages from an offset of the log on, and where each ends for a log that ends there.
+def ends_in_holes(at: Snapshot, offset: int) -> Mapping[tuple[str, int], int]:
+    """Where queues end, for a log that ends at an offset, whose next message there is lost.
 
-    None where it may have lost some of the same row of `holes` before: nothing says how many of them lay where.
+    Not of those that may have lost some of the same row of `holes` before: nothing says how many of them lay where.
     """
     if not holes_of_log(at):
         return {}
     lost = _split(at, offset).where((F.col("topic") != "") & F.col("is_after"))
-    end = F.when(~F.bool_or("is_before"), F.min("from_queue_offset")).alias("end")
-    ends = lost.groupBy("topic", "queue_id").agg(end)
-    return {(row.topic, row.queue_id): row.end for row in ends.collect()}  # a row a queue that has lost some
+    ends = lost.groupBy("topic", "queue_id").agg(
+        F.min("from_queue_offset").alias("end"), F.bool_or("is_before").alias("is_split")
+    )
+    # A row a queue that has lost some.
+    return {(row.topic, row.queue_id): row.end for row in ends.where(~F.col("is_split")).collect()}
 
 
 def holes_before(at: Snapshot, offset: int) -> DataFrame | None:
@@ -94,14 +96,16 @@ def holes_without_rows(at: Snapshot) -> DataFrame | None:
 
     A cut that was killed before it took the damaged files out has recorded them, and the files were put back since.
     """
-    offset = F.col("physical_offset")
-    log = at.read(COMMITLOG) if holes_of_log(at) else None
-    left = [
-        (row.from_offset, row.to_offset)
-        for row in holes_of_log(at)
-        if log is not None and log.where((offset >= row.from_offset) & (offset < row.to_offset)).isEmpty()
+    holes = [(row.from_offset, row.to_offset) for row in holes_of_log(at)]
+    if not holes:
+        return None
+    log = at.read(COMMITLOG)
+    left = [  # a short query of a hole's segment each
+        (begin, end)
+        for begin, end in holes
+        if log.where(F.col("physical_offset").between(begin, end - 1)).isEmpty()
     ]
-    if len(left) == len(holes_of_log(at)):
+    if left == holes:
         return None
     is_lost = in_ranges(left, lambda begin, end: (begin < F.col("to_offset")) & (F.col("from_offset") < end))
     return at.read(HOLES).where(is_lost)

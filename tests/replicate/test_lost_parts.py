@@ -7,21 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from delta.tables import DeltaTable
 from pyspark.sql import functions as F
 
 from pipelines.expiry.retention import HOUR_MS
 from pipelines.produce import put
 from pipelines.replicate import promote, truncate
 from pipelines.replicate.fence import plan_fence
+from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store import cut_out
 from pipelines.store.commit import commit
 from pipelines.store.head import bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.store import Store
-from schemas import COMMITLOG
+from schemas import COMMITLOG, QUEUE_BOUNDS
 from tests.conftest import run_job
 from tests.life import B, Life
 from tests.quality.damages import data_files, lose_data
+from tests.races import killed_at
 from tests.replicate.conftest import Split
 from tests.replicate.test_replicate import log_of, replicate, slave_of
 from tests.store.test_planned import has_every_row_twice, written
@@ -39,6 +42,24 @@ def give_up(life: Life, body: str) -> None:
     (file,) = rows.select("_metadata.file_path").collect()
     Path(file.file_path.removeprefix("file:")).unlink()
     life.job("validate", B, "--cut-damaged")
+
+
+def went_another_way(
+    old: Life,
+    directory: Path,
+    own: list[dict[str, Any]],
+    new: dict[str, Any],
+    lost: tuple[str, ...] = ("lost",),
+) -> Life:
+    """A slave of a store that goes on with messages of its own, and loses some, until the slave is promoted."""
+    slave = slave_of(old, directory)
+    for each in own:
+        old.put(B, each)
+    for body in lost:
+        give_up(old, body)
+    slave.job("promote", B, "--old-master", old.store.uri)
+    slave.put(B + 1, new)
+    return slave
 
 
 def expect_one_log(old: Life, new: Life) -> None:
@@ -71,16 +92,8 @@ def test_a_cut_of_a_lost_tail_that_was_killed_is_made_again(
     lost_tail: Split, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     old, new = lost_tail
-    killed = []
-
-    def kill(*_: Any, **__: Any) -> None:
-        killed.append(step)
-        raise SystemExit(9)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(truncate, step, kill)
+    with killed_at(monkeypatch, truncate, step):
         replicate(old.store.uri, new.store.uri, exit_status=9)
-    assert killed
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
     assert [row.next_offset for row in old.store.consumer_offsets.collect()] == [1]
     expect_one_log(old, new)
@@ -111,17 +124,28 @@ def test_a_cut_of_a_lost_tail_whose_number_a_fence_has_taken_is_made(
     expect_one_log(old, new)
 
 
+@pytest.mark.parametrize("table", ["holes", "queue_bounds"])
+def test_a_table_that_was_put_back_while_a_cut_was_half_made_hides_no_end(
+    lost_tail: Split, monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    """The master knows where the queues ended."""
+    old, new = lost_tail
+    delta = DeltaTable.forPath(old.store.spark, f"{old.store.uri}/{table}")
+    version = 0 if table == "holes" else old.store.snapshot().version(QUEUE_BOUNDS)
+    with killed_at(monkeypatch, truncate, "_plan_bounds" if table == "holes" else "take_out"):
+        replicate(old.store.uri, new.store.uri, exit_status=9)
+    delta.restoreToVersion(version)
+    forget_logs(old.store.spark)
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
+    expect_one_log(old, new)
+
+
 def test_a_queue_goes_no_further_again_where_a_fence_has_taken_the_number(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = life()
     old.put(B, message("a"))
-    new = slave_of(old, tmp_path / "new")
-    old.put(B, message("lost"))
-    old.put(B, message("own"))
-    give_up(old, "lost")
-    new.job("promote", B, "--old-master", old.store.uri)
-    new.put(B + 1, message("new"))
+    new = went_another_way(old, tmp_path / "new", [message("lost"), message("own")], message("new"))
     fenced = fence_before(monkeypatch, "_plan_cut", old, new)
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
     assert fenced
@@ -133,13 +157,8 @@ def test_a_queue_whose_messages_are_all_lost_goes_on_where_its_master_has_it(
 ) -> None:
     old = life()
     old.put(B, message("a"))
-    new = slave_of(old, tmp_path / "new")
-    old.put(B, message("own"))
-    old.put(B, message("lost", "Q"))
-    old.put(B, message("own too"))
-    give_up(old, "lost")
-    new.job("promote", B, "--old-master", old.store.uri)
-    new.put(B + 1, message("new", "Q"))
+    own = [message("own"), message("lost", "Q"), message("own too")]
+    new = went_another_way(old, tmp_path / "new", own, message("new", "Q"))
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
     assert sorted(bytes(row.body).decode() for row in old.store.cut_rows.collect()) == ["own", "own too"]
     expect_one_log(old, new)
@@ -152,12 +171,8 @@ def test_of_a_queue_that_has_lost_messages_on_both_sides_of_a_cut_the_master_say
     old = life()
     old.put(B, message("a"))
     old.put(B, message("shared", "Q"))
-    new = slave_of(old, tmp_path / "new")
-    old.put(B, message("own", "Q"))
-    give_up(old, "shared")
-    give_up(old, "own")
-    new.job("promote", B, "--old-master", old.store.uri)
-    new.put(B + 1, message("new", "Q"))
+    lost = "shared", "own"
+    new = went_another_way(old, tmp_path / "new", [message("own", "Q")], message("new", "Q"), lost)
     followed = replicate(old.store.uri, new.store.uri)
     assert followed.result["copied"] == 1
     assert "does not count as a copy in sync" in followed.stderr
@@ -315,12 +330,7 @@ def test_holes_of_a_cut_that_was_killed_are_forgotten_once_the_file_is_back(
     file = data_files(Path(one.store.uri), "commitlog")[1]
     saved = file.read_bytes()
     file.unlink()
-
-    def kill(*_: Any, **__: Any) -> None:
-        raise SystemExit(9)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(cut_out, "_take_out", kill)
+    with killed_at(monkeypatch, cut_out, "_take_out"):
         one.job("validate", B, "--cut-damaged", exit_status=9)
     file.write_bytes(saved)
     assert one.store.holes.count() == 2
@@ -353,15 +363,6 @@ def test_a_slave_that_has_lost_what_its_master_has_is_no_copy_in_sync(
     assert "has lost bytes" in slave.job("promote", B).stderr
 
 
-def killed_promotion(new: Life, monkeypatch: pytest.MonkeyPatch, step: str, *arguments: str) -> None:
-    def kill(*_: Any, **__: Any) -> None:
-        raise SystemExit(9)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(promote, step, kill)
-        assert new.run("promote", B, *arguments).exit_status == 9
-
-
 @pytest.mark.parametrize("step", ["_plan_letting_go", "_plan_epoch"])
 def test_a_promotion_that_was_stopped_halfway_is_named_by_both_stores(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -369,7 +370,8 @@ def test_a_promotion_that_was_stopped_halfway_is_named_by_both_stores(
     old = life()
     old.put(B, message("a"))
     new = slave_of(old, tmp_path / "new")
-    killed_promotion(new, monkeypatch, step, "--old-master", old.store.uri)
+    with killed_at(monkeypatch, promote, step):
+        new.job("promote", B, "--old-master", old.store.uri, exit_status=9)
     way_out = ["promote", "--store", new.store.uri, "--old-master", old.store.uri]
     for follower, followed in ((old, new), (new, old)):
         refused = replicate(follower.store.uri, followed.store.uri, exit_status=2)
@@ -386,7 +388,8 @@ def test_a_slave_of_a_store_whose_promotion_was_stopped_is_not_taken_for_its_old
     its_slave, its_master = (slave_of(store, tmp_path / name) for name in ("slave", "master"))
     its_master.job("promote", B, "--old-master", store.store.uri)
     replicate(store.store.uri, its_master.store.uri)
-    killed_promotion(store, monkeypatch, "_plan_epoch")
+    with killed_at(monkeypatch, promote, "_plan_epoch"):
+        store.job("promote", B, exit_status=9)
     refused = replicate(its_slave.store.uri, store.store.uri, exit_status=2)
     assert f"`commitlake promote --store {store.store.uri}` ends it" in refused.stderr
 
