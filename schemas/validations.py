@@ -7,7 +7,7 @@ VALIDATIONS = Table(
     "One row per promise and job run of validate: how many rows were checked, how many broke it, the first complaints.",
     columns(
         ("run_id", "string", "the job run; after a repair it checks again as RUN_ID:repaired"),
-        ("checked_ms", "long", "the job run's clock, epoch milliseconds"),
+        ("checked_ms", "long", "the job run's clock, epoch milliseconds, but later than the run before"),
         ("suite", "string", "suite the promise belongs to: log, queues, index, …"),
         ("expectation", "string", "the promise, as a sentence"),
         ("severity", "string", "critical, warning or info"),

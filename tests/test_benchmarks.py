@@ -80,5 +80,5 @@ def test_a_benchmark_prints_its_figures(
     monkeypatch.setattr(sys, "argv", [str(script), *(SMALL | ALONE)[name].split()])
     monkeypatch.syspath_prepend(str(FOLDER))  # as for any script
     runpy.run_path(str(script), run_name="__main__")
-    figures = re.findall(r"\d (?:s|messages/s|queries/s)\b", capsys.readouterr().out)
+    figures = re.findall(r"\d (?:s\b|messages/s\b|queries/s\b|×)", capsys.readouterr().out)
     assert len(figures) >= 3

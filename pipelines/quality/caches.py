@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from pyspark.sql import functions as F
 
+from pipelines.errors import StoreError
+from pipelines.log.unfinished_cut import unfinished
 from pipelines.quality.promise import Check, Promise, check, complaint
 from pipelines.quality.scope import Scope
 from pipelines.rocketmq.settings import Settings
@@ -14,12 +16,14 @@ from pipelines.store.head import (
     bounds_of,
     bounds_write,
     expect_nothing_expired_since_bounds,
+    half_cut,
     head_as_found,
 )
 from pipelines.store.holes import holes_of_log, lost_ends
 from pipelines.store.plan import Plan
 from pipelines.store.planned import expect_no_rows_lost
 from pipelines.store.progress import progress_rows, progress_write
+from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.transaction.halves import has_imports
 from schemas import COMMITLOG, DERIVED, PROGRESS, QUEUE_BOUNDS
@@ -128,8 +132,16 @@ def plan_bounds(at: Snapshot, settings: Settings) -> Plan:
 
     They say nothing of queues without records. A queue that goes on after its last record is left so where a broker was
     imported: it may know of messages whose records were lost, and their offsets must not be given twice.
+
+    Raises StoreError where a slave is to be cut and is not yet: the bounds are those that the cut needs.
     """
-    at.version(QUEUE_BOUNDS)
+    at.version(QUEUE_BOUNDS)  # pinned first: a cut is recorded before it writes them
+    offset = unfinished(at) if is_slave(at) else None
+    if offset is not None:
+        raise StoreError(
+            f"{half_cut(offset)}. queue_bounds was not put right by the log's records; run that job again "
+            "(`commitlake replicate` or `promote`), then this"
+        )
     # Else the bounds would end queues where the rows that are left do, and nothing would show later that more were there.
     expect_no_rows_lost(at)
     expect_nothing_expired_since_bounds(at)

@@ -7,8 +7,7 @@ complaints, in the order of the log. It is slow to import, so only those who val
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,8 +55,10 @@ class Validator:
         self._gx, self._severity = gx, FailureSeverity
         self._context = context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
-        # It would keep every frame for ever; here each is kept while it is looked at.
-        self._source = context.data_sources.add_spark("store", persist=False)
+        # It would keep every frame for ever; here each is kept while it is looked at. All frames are batches of one asset,
+        # as it writes its whole configuration as YAML for each asset.
+        source = context.data_sources.add_spark("store", persist=False)
+        self._frames = source.add_dataframe_asset("rows").add_batch_definition_whole_dataframe("all")
 
     def findings(self, check: Check) -> list[Finding]:
         """What is found of each promise of a check."""
@@ -86,14 +87,13 @@ class Validator:
         """
         if not isinstance(suite, self._gx.ExpectationSuite):
             raise TypeError("it is neither")
-        with self._batch("content", rows) as batch:
-            asked = self._context.get_validator(batch=batch)
-            return {
-                Promise(f"promise_{number}", _sentence_of(each), each.severity.value): self._condition(
-                    asked, each
-                )
-                for number, each in enumerate(suite.expectations, start=1)
-            }
+        asked = self._context.get_validator(batch=self._batch(rows))
+        return {
+            Promise(f"promise_{number}", _sentence_of(each), each.severity.value): self._condition(
+                asked, each
+            )
+            for number, each in enumerate(suite.expectations, start=1)
+        }
 
     def _condition(self, asked: Any, expectation: Any) -> Column:
         """The condition Great Expectations itself counts by."""
@@ -124,14 +124,9 @@ class Validator:
             raise BadInput(f"expectation {configuration.type} cannot be asked: {wrong}") from wrong
         return found
 
-    @contextmanager
-    def _batch(self, name: str, rows: DataFrame) -> Iterator[Any]:
+    def _batch(self, rows: DataFrame) -> Any:
         """A frame as Great Expectations takes it."""
-        asset = self._source.add_dataframe_asset(name)
-        try:
-            yield asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": rows})
-        finally:
-            self._source.delete_asset(name)
+        return self._frames.get_batch({"dataframe": rows})
 
     def _counts(self, check: Check) -> dict[Promise, tuple[int, int]]:
         """Rows and broken rows of each promise: each expectation's own result tells, whatever its severity."""
@@ -146,9 +141,7 @@ class Validator:
                 for promise in check.promises
             ],
         )
-        name = "_".join((check.suite, *(promise.column for promise in check.promises)))
-        with self._batch(name, check.rows) as batch:
-            validated = batch.validate(suite, result_format=COUNTS_ONLY)
+        validated = self._batch(check.rows).validate(suite, result_format=COUNTS_ONLY)
         by_column = {_column_of(result): result for result in validated.results}
         return {promise: _count(by_column[promise.column]) for promise in check.promises}
 

@@ -3,23 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pipelines.errors import StoreError
-from pipelines.log.unfinished_cut import unfinished
 from pipelines.quality.appends import APPEND_ONLY, PLANNED
 from pipelines.quality.caches import AHEAD, AS_OF, BEGINS, ENDS, plan_bounds, plan_followers
 from pipelines.quality.expectations import Finding
 from pipelines.quality.validation import DERIVED_PROMISES
-from pipelines.rocketmq.settings import Settings
 from pipelines.store.cut import cut_damaged_append, set_append_only
-from pipelines.store.head import half_cut
 from pipelines.store.holes import holes_without_rows
 from pipelines.store.plan import Plan
 from pipelines.store.planned import damage_of
 from pipelines.store.progress import covered, plan_void
-from pipelines.store.role import is_slave
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.work import Work
-from schemas import DERIVED, HOLES, QUEUE_BOUNDS
+from schemas import DERIVED, HOLES
 
 
 def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[..., Any]) -> bool:
@@ -32,7 +27,7 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
     if run.commit(_plan_holes).wrote:
         run.say("holes: parts of the log whose files were put back are no longer said to be lost")
     if broken & {AS_OF, ENDS, BEGINS}:
-        if run.commit(lambda at: _plan_bounds(at, run.store.settings)).wrote:
+        if run.commit(lambda at: plan_bounds(at, run.store.settings)).wrote:
             run.say("queue_bounds: put right by the records of the log")
         else:
             run.say(
@@ -54,18 +49,6 @@ def repair_broken(run: Work, findings: Sequence[Finding], dispatch: Callable[...
 def _plan_holes(at: Snapshot) -> Plan:
     left = holes_without_rows(at)
     return Plan() if left is None else Plan((at.replace(HOLES, left),))
-
-
-def _plan_bounds(at: Snapshot, settings: Settings) -> Plan:
-    """As plan_bounds. Raises StoreError where a slave is to be cut and is not yet: the bounds are those that it needs."""
-    at.version(QUEUE_BOUNDS)  # pinned first: a cut is recorded before it writes them
-    offset = unfinished(at) if is_slave(at) else None
-    if offset is not None:
-        raise StoreError(
-            f"{half_cut(offset)}. queue_bounds was left as it is; run that job again (`commitlake replicate` or `promote`), "
-            "then this"
-        )
-    return plan_bounds(at, settings)
 
 
 def _cut(run: Work, dispatch: Callable[..., Any]) -> bool:

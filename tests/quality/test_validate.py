@@ -4,6 +4,8 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,11 @@ from pipelines.consume.offsets import plan_reset
 from pipelines.errors import BadInput
 from pipelines.quality import appends, caches, lineage, records, state
 from pipelines.quality.damage import FILES, LOST
+from pipelines.quality.expectations import Finding
 from pipelines.quality.promise import Promise, at_least
-from pipelines.quality.scope import joined, sound_after
+from pipelines.quality.scope import Scope, joined, sound_after, sound_up_to
 from pipelines.quality.suites import SUITES, chosen_suites
-from pipelines.quality.validation import DERIVED_PROMISES
+from pipelines.quality.validation import DERIVED_PROMISES, plan_record
 from pipelines.store.commit import commit
 from pipelines.store.store import Store
 from tests.conftest import PROJECT, JobRun, run_job
@@ -241,6 +244,18 @@ def test_a_run_that_failed_takes_back_what_was_sound() -> None:
     # What follows the failed part counts again with the part itself.
     assert sound_after([(passed, (-1, 9)), (failed, (2, 9)), (passed, (5, 9))]) == 2
     assert sound_after([(passed, (-1, 9)), (failed, (2, 9)), (passed, (2, 9))]) == 9
+
+
+def test_runs_count_in_their_order_where_the_clocks_of_machines_differ(store: Store) -> None:
+    scopes = {"log": Scope(-1, 4, None)}
+    sound = [Finding("log", promise, 9, 0, ()) for promise in SUITES["log"].promises]
+    failed = [replace(finding, broken=1) for finding in sound]
+    sentences = [finding.promise.sentence for finding in sound]
+    in_order = ((sound, B + 3_600_000, 4), (failed, B, -1), (sound, B - 3_600_000, 4))
+    for number, (findings, now_ms, sound_up_to_append) in enumerate(in_order):
+        record = partial(plan_record, findings=findings, scopes=scopes, run_id=f"run{number}", now_ms=now_ms)
+        commit(store, record)
+        assert sound_up_to(store.snapshot(), "log", sentences) == sound_up_to_append
 
 
 @pytest.mark.quick

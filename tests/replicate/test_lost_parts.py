@@ -140,6 +140,25 @@ def test_a_table_that_was_put_back_while_a_cut_was_half_made_hides_no_end(
     expect_one_log(old, new)
 
 
+@pytest.mark.parametrize("versions", ["the newest", "all"])
+@pytest.mark.parametrize("step", ["_plan_bounds", "take_out"])
+def test_bounds_whose_files_are_lost_while_a_cut_is_half_made_hide_nothing(
+    split: Split, monkeypatch: pytest.MonkeyPatch, versions: str, step: str
+) -> None:
+    old, new = split
+    with killed_at(monkeypatch, truncate, step):
+        replicate(old.store.uri, new.store.uri, exit_status=9)
+    if versions == "all":
+        for file in data_files(Path(old.store.uri), "queue_bounds"):
+            file.unlink()
+    else:
+        lose_data("queue_bounds", -1)(Path(old.store.uri))
+    forget_logs(old.store.spark)
+    old.run("validate", B, "--repair")
+    assert replicate(old.store.uri, new.store.uri).result["copied"] == 3
+    expect_one_log(old, new)
+
+
 def test_a_queue_goes_no_further_again_where_a_fence_has_taken_the_number(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +228,7 @@ def test_bounds_that_a_repair_puts_back_beside_a_cut_hide_nothing(
     monkeypatch.setattr(truncate, "take_out", after_a_repair)
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 2
     assert repaired[0].exit_status == 1
-    assert "queue_bounds was left as it is" in repaired[0].stderr
+    assert "queue_bounds was not put right" in repaired[0].stderr
     expect_one_log(old, new)
 
 

@@ -8,7 +8,7 @@ from pipelines.reports.page.charts import runs
 from pipelines.reports.page.parts import Chart, Column, Section, Table, table
 from pipelines.reports.page.words import count, moment, plural
 from pipelines.rocketmq.settings import SETTINGS, Settings
-from schemas.job_runs import READERS
+from schemas.job_runs import is_missed
 
 # Characters of a complaint and complaints of an expectation that are shown: enough to know what is wrong.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5
@@ -161,7 +161,11 @@ def job_runs(found: Mapping[str, Found], now_ms: int) -> Section:
     asked = [newest.question, by_job.question]
     if not newest.rows:
         return Section("runs", "Job runs", "No run has written anything yet.", asked)
-    failing = [row["job"] for row in by_job.rows if row["last_status"] != "ok" and row["job"] not in READERS]
+    failing = [
+        row["job"]
+        for row in by_job.rows
+        if row["last_status"] != "ok" and is_missed(row["job"], row["last_ms"], now_ms)
+    ]
     all_runs, failed = by_job.total("runs"), by_job.total("failed")
     lead = f"{plural(all_runs, 'run')} that wrote or failed, {count(failed)} failed."
     chart = Chart("Newest runs: when, how long", runs(newest.rows), "runs", lead)
