@@ -99,12 +99,13 @@ def put_messages(
     if trace:
         expect_trace_topic(run.store.snapshot())
     counts = put_input(run, options)
-    if trace:
-        trace_batch(run, counts["batch_id"], counts["appended"], counts["already"])
     if execute is not None and counts["send_status"] != SendStatus.SEND_OK:
         counts |= roll_back_halves(run, counts["batch_id"], counts["first_offset"])
     elif execute is not None:
         counts |= run_local_transactions(run, counts["batch_id"], execute)
+    if trace:
+        # Last: nothing that matters more than a trace waits for it, or fails with it.
+        trace_batch(run, counts["batch_id"], counts["appended"], counts["already"])
     if trace or execute is not None:
         counts["next_offset"] = read_head(run.store.snapshot()).next_offset
     return {name: count for name, count in counts.items() if name != "batch_id"}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.errors import BadInput
 from pipelines.store.head import read_head
 from tests.consume.listeners import Listeners
 from tests.life import SCHEDULE, B, Life, raw
@@ -47,6 +48,13 @@ def select(queues, message, argument):
 class Hook:
     def send_message_before(self, context):
         note(context.message)
+"""
+
+LOCAL_TRANSACTION = """
+from pipelines.transaction import TransactionState
+
+def commits(message):
+    return TransactionState.COMMIT
 """
 
 
@@ -100,6 +108,40 @@ def test_a_put_is_told_to_its_hook_and_traced_once(
     assert (again["appended"], again["already"]) == (0, 2)
     assert len(traces(store)) == 2
     assert len(notes.read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+def test_a_trace_that_is_too_large_leaves_the_others_and_the_local_transactions_alone(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "local_transaction.py").write_text(LOCAL_TRANSACTION)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = life(maxMessageSize=300)
+    half = {"topic": "T", "body": "b", "transaction": "true", "producer_group": "p"}
+    source = store.input({**half, "unique_key": "U1", "keys": "k" * 250}, {**half, "unique_key": "U2"})
+    arguments = ("--input", source, "--trace", "--local-transaction", "local_transaction:commits")
+    put = store.job("put_messages", B, *arguments)
+    assert (put.result["appended"], put.result["committed"]) == (2, 2)
+    assert "messages that are not traced: 1; rejected_messages says why" in put.stderr
+    assert [records[0][5] for _, records in traces(store)] == ["U2"]
+    (rejected,) = store.store.rejected_messages.collect()
+    assert "at most 300 (maxMessageSize)" in rejected.reason
+    again = store.job("put_messages", B + 1, *arguments).result
+    assert (again["appended"], again["already"], again["committed"], len(traces(store))) == (0, 2, 0, 1)
+
+
+@pytest.mark.slow
+def test_a_trace_that_fails_is_a_warning_about_a_put_that_has_been_done(
+    life: Callable[..., Life], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*given: object) -> None:
+        raise BadInput("no trace today")
+
+    monkeypatch.setattr("pipelines.produce.put_traces.put_traces", fails)
+    store = life()
+    put = store.job("put_messages", B, "--input", store.input({"topic": "T", "body": "b"}), "--trace")
+    assert put.result["appended"] == 1
+    assert "what was put is not traced: no trace today; the same put again traces it" in put.stderr
 
 
 def test_a_hook_and_a_selector_get_the_body_and_the_properties_whichever_columns_hold_them(
