@@ -11,7 +11,10 @@ from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Row
+from pyspark.sql import functions as F
 
+from pipelines.log.claims import claims_taken
+from pipelines.retry.send_back import claim_prefix
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
@@ -116,11 +119,15 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     """A plan that sets offsets of a group, forward or back, and raises the generation of their queues.
 
     The queues no longer wait at messages. Its result: `queues`, how many are set.
+
+    No generation is given twice, also where the table has lost the last ones, as one that was restored has: with an old
+    one, messages that the group failed on in it would not be handed over again.
     """
     rows = _read_rows(at, group)
     known = _offsets_of("", rows)
+    claimed = _claimed_generation(at, group)
     changed = {
-        queue: Offset(target, known[queue].generation + 1 if queue in known else 1)
+        queue: Offset(target, max(known[queue].generation if queue in known else 0, claimed) + 1)
         for queue, target in targets.items()
     }
     writes = [*_offset_writes(at, group, "", changed, rows, now_ms)]
@@ -129,6 +136,15 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     if let_go:
         writes += _in_flight_writes(at, group, let_go)
     return Plan(tuple(writes), {"queues": len(changed)})
+
+
+def _claimed_generation(at: Snapshot, group: str) -> int:
+    """The greatest generation in which a failure of a group was sent back; 0 where none was."""
+    prefix, claim = claim_prefix(group), F.col("claim")
+    generation = F.substr(claim, F.lit(len(prefix) + 1)).try_cast("long")
+    found = claims_taken(at).where(claim.startswith(prefix)).agg(F.max(generation).alias("last")).first()
+    assert found is not None, "an aggregate has one row"
+    return found["last"] or 0
 
 
 def plan_import_offsets(at: Snapshot, group: str, offsets: Mapping[Queue, int], now_ms: int) -> Plan:

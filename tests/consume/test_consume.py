@@ -449,6 +449,21 @@ def test_a_reset_lets_the_group_read_again_and_fail_again(
 
 
 @pytest.mark.slow
+def test_a_reset_gives_no_generation_again_once_the_offsets_were_restored(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "later -1")
+    reset = ("--group", "g", "--topic", "T", "--to-offset", 0, "--queue-id", 0)
+    store.job("reset_offsets", B, *reset)
+    consume(store, B, listeners.name("by_body"), failed=1, dead_lettered=1)
+    table = f"delta.`{store.store.path(CONSUMER_OFFSETS)}`"
+    store.store.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 0")
+    store.job("reset_offsets", B, *reset)
+    consume(store, B, listeners.name("accept"), consumed=1)
+
+
+@pytest.mark.slow
 def test_a_class_filter_sees_the_message_and_an_exception_stops_its_pull(
     life: Callable[..., Life], listeners: Listeners, tmp_path: Path
 ) -> None:
