@@ -15,8 +15,8 @@ from pipelines.log.claims import spans_of, unclaimed
 from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
 from pipelines.log.park import LEVEL_LIST, is_parking_topic
 from pipelines.rocketmq.flags import TRANSACTION_BITS
-from pipelines.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
-from pipelines.rocketmq.properties import without
+from pipelines.rocketmq.names import DISCARD_TOPIC, HALF_TOPIC, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from pipelines.rocketmq.properties import property_value, without
 from pipelines.rocketmq.record import with_store_host_bit
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.plan import Plan
@@ -127,18 +127,25 @@ def redriven_copies(rows: DataFrame, topics: Mapping[str, TopicConfig], settings
     """Copies without the properties DROPPED, to be consumed as if new.
 
     A row that stays in its topic keeps its queue; any other goes to a queue chosen by a hash of the row and the redrive.
+    One that goes to another topic than it came from also loses RETRY_TOPIC: its retries belong to the new topic, which a
+    send back then writes (docs/rocketmq/delay-retry-transaction.md 4.3-9). In a topic of retries the property stays, as
+    it says there whose message the retry is.
     """
     queues = F.create_map(
         *[F.lit(part) for name, each in topics.items() for part in (name, each.write_queue_nums)]
     )
     hashed = F.pmod(F.xxhash64("physical_offset", "claim"), queues[F.col("target")].cast("long")).cast("int")
     stays = (F.col("topic") == F.col("target")) & (F.col("queue_id") < queues[F.col("target")])
+    properties, target = F.col("properties"), F.col("target")
+    is_its_own = target.startswith(RETRY_PREFIX) | (target == property_value(properties, "RETRY_TOPIC"))
     return copies_of(
         rows,
         {
             "topic": F.col("target"),
             "queue_id": F.when(stays, F.col("queue_id")).otherwise(hashed),
-            "properties": without(F.col("properties"), *DROPPED),
+            "properties": F.when(is_its_own, without(properties, *DROPPED)).otherwise(
+                without(properties, *DROPPED, "RETRY_TOPIC")
+            ),
             "reconsume_times": F.lit(0),
             "store_host": F.lit(settings.store_host),
             "sys_flag": with_store_host_bit(

@@ -48,6 +48,26 @@ def test_dead_letters_go_back_to_where_they_came_from_once(life: Callable[..., L
     store.expect_promises()
 
 
+@pytest.mark.slow
+def test_a_dead_letter_belongs_to_the_topic_it_is_redriven_to(life: Callable[..., Life]) -> None:
+    store = life()
+    origin = {"UNIQ_KEY": "a", "ORIGIN_MESSAGE_ID": "AA"}
+    store.append({"topic": "%DLQ%g", "properties": raw(RETRY_TOPIC="T", **origin)})
+    for topic, properties in {
+        "X": origin,  # a send back writes the topic it lies in
+        "T": {**origin, "RETRY_TOPIC": "T"},
+        "%RETRY%g": {**origin, "RETRY_TOPIC": "T"},
+    }.items():
+        store.job("redrive", B, "--where", "topic = '%DLQ%g'", "--to-topic", topic)
+        copy = store.rows()[-1]
+        assert (copy.topic, read_properties(copy.properties)) == (topic, properties)
+    (sent,) = store.store.commitlog.where("topic = 'X'").collect()
+    request = store.input({"physical_offset": sent.physical_offset, "delay_level": -1})
+    store.job("send_back", B, "--group", "h", "--input", request)
+    store.job("redrive", B, "--where", "topic = '%DLQ%h'")
+    assert store.rows()[-1].topic == "X"
+
+
 def test_what_cannot_be_redriven_is_refused(life: Callable[..., Life]) -> None:
     store = life()
     store.put(B, {"topic": "T", "delay_level": 3})
