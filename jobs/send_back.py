@@ -1,5 +1,6 @@
 """Send back messages that a group failed on elsewhere: they come again later, or become dead letters."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from pipelines.retry.send_back import (
     plan_group,
     plan_group_topics,
     plan_send_back,
+    warn_of_given_up,
 )
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.role import expect_master
@@ -67,11 +69,12 @@ def send_requests(
         run.commit(lambda at: plan_group_topics(at, config))
     result = commit_in_parts(
         run.commit,
-        lambda at, _: plan_send_back(at, failures, config, run.now_ms, batch_id or run.run_id),
+        lambda at, after: plan_send_back(at, failures, config, run.now_ms, batch_id or run.run_id, after),
         SENT_BACK_COUNTS,
+        after_each=partial(warn_of_given_up, run, group),
     )
     counts = {name: result[name] for name in SENT_BACK_COUNTS}
-    if counts["dropped"]:
+    if counts["dropped"] and config.retry_queue_nums <= 0:
         run.say(f"{counts['dropped']:,} messages dropped: group {group} has no retry queues")
     return {**counts, "already": asked - sum(counts.values())}
 

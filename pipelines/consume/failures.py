@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from pipelines.consume.offsets import read_offsets
 from pipelines.consume.pages import Part
-from pipelines.retry.send_back import decided, plan_send_back
+from pipelines.retry.send_back import SentTo, decided, plan_send_back
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
@@ -24,10 +24,12 @@ def plan_failures(
     group: SubscriptionGroupConfig,
     now_ms: int,
     append_id: str,
+    after: SentTo | None = None,
 ) -> Plan:
     """A plan that sends back the failed messages of a page, except those of queues reset since they were read.
 
     failed  `queue` (index in parts), `source_offset`, `segment`, `reconsume_times`, `delay_level`
+    after   how far an earlier append of the same page has come
 
     Its result is that of plan_send_back.
     """
@@ -46,4 +48,4 @@ def plan_failures(
         ),
         group,
     )
-    return plan_send_back(at, failures, group, now_ms, append_id)
+    return plan_send_back(at, failures, group, now_ms, append_id, after)

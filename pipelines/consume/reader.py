@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +55,7 @@ from pipelines.reports.copies import expect_follows
 from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import read_queues
-from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics
+from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics, warn_of_given_up
 from pipelines.spark_internals.arrow import unweighed
 from pipelines.store.commit import Committed
 from pipelines.store.commit_in_parts import commit_in_parts
@@ -455,8 +456,11 @@ class Reader:
             self.run.commit(lambda at: plan_group_topics(at, self.group))
         result = commit_in_parts(
             self.run.commit,
-            lambda at, _: plan_failures(at, failed, parts, self.group, self.run.now_ms, self.run.run_id),
+            lambda at, after: plan_failures(
+                at, failed, parts, self.group, self.run.now_ms, self.run.run_id, after
+            ),
             SENT_BACK_COUNTS,
+            after_each=partial(warn_of_given_up, self.run, self.options.group),
         )
         self.counts.sent_back += result["sent_back"]
         self.counts.dead_lettered += result["dead_lettered"]

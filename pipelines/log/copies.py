@@ -21,7 +21,7 @@ from pipelines.log.place import rolls, running_offsets, taken_before
 from pipelines.log.whole_import import expect_whole_import
 from pipelines.rocketmq.flags import BORN_HOST_IPV6, STORE_HOST_IPV6
 from pipelines.rocketmq.queue_slots import slots_taken
-from pipelines.rocketmq.record import FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
+from pipelines.rocketmq.record import BLANK_BYTES, FIXED_BYTES, IPV6_EXTRA_BYTES, body_crc, v2_bytes
 from pipelines.store.head import LogHead, read_head
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
@@ -33,6 +33,9 @@ COPIES_OF_AN_APPEND = 1_000_000
 BYTES_OF_A_FILE = 128 * 1024 * 1024
 # Sources are dense where at least this share of the bytes read is copied.
 DENSE = 0.5
+
+# How many messages without a copy are named, of each append.
+TOO_LARGE_NAMED = 20
 
 # Columns that a copy takes over from its source unless `copies_of` is given others.
 KEPT = (
@@ -56,12 +59,14 @@ class CopyPlan:
     """Copies placed after the head: the writes that append them, how many have each purpose, and the head after them.
 
     passed_over  chosen rows of the log that get no copy
+    too_large    (source_offset, bytes) of copies left out because they do not fit a segment
     """
 
     writes: tuple[Write, ...]
     rows_by_purpose: Mapping[str, int]
     head: LogHead
     passed_over: int = 0
+    too_large: tuple[tuple[int, int], ...] = ()
 
 
 def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
@@ -120,6 +125,7 @@ def plan_copies(
     now_ms: int,
     append_id: str,
     left: DataFrame | None = None,
+    leaves_out_too_large: bool = False,
 ) -> CopyPlan:
     """The plan that appends copies of `chosen` rows after the head, in their `order`; a row no longer in the log has none.
 
@@ -127,6 +133,8 @@ def plan_copies(
     copy    makes copies of rows of the log with the columns of `chosen`, through `copies_of`; one without a purpose is not
             appended
     left    those of `chosen` that claims and rules leave, with its columns; Spark runs it in one query with the copies
+    leaves_out_too_large  whether a copy that does not fit a segment is left out and reported; else it fails the plan. A
+            copy gains a longer topic and properties, so its source may fit where it does not
     """
     head = read_head(at)
     spans = spans_of_offsets(chosen.column("source_offset").to_numpy())
@@ -147,8 +155,14 @@ def plan_copies(
     )
     slim = slim_copies.filter(slim_copies.column("purpose").is_valid())
     passed_over = slim_copies.num_rows - slim.num_rows
+    too_large: tuple[tuple[int, int], ...] = ()
+    if leaves_out_too_large:
+        is_too_large = pa.compute.greater(slim.column("size_bytes"), segment_bytes - BLANK_BYTES)
+        sizes = slim.filter(is_too_large).sort_by("order").select(["source_offset", "size_bytes"])
+        too_large = tuple((row["source_offset"], row["size_bytes"]) for row in sizes.to_pylist())
+        slim = slim.filter(pa.compute.invert(is_too_large)) if too_large else slim
     if not slim.num_rows:
-        return CopyPlan((), {}, head, passed_over)
+        return CopyPlan((), {}, head, passed_over, too_large)
     _expect_once(slim)
     placed, after = places_of(slim, head, segment_bytes, max(now_ms, head.last_store_timestamp))
     copies_bytes = int(pa.compute.sum(slim.column("size_bytes")).as_py())
@@ -164,7 +178,27 @@ def plan_copies(
     writes = append_writes(at, rows, planned, after)
     counts = slim.column("purpose").value_counts().to_pylist()
     rows_by_purpose = {count["values"]: count["counts"] for count in counts}
-    return CopyPlan(writes, rows_by_purpose, after, passed_over)
+    return CopyPlan(writes, rows_by_purpose, after, passed_over, too_large)
+
+
+def without_copy(at: Snapshot, too_large: Sequence[tuple[int, int]]) -> list[str]:
+    """Which messages have no copy because it does not fit a segment, and why: a line for each of the first ones.
+
+    too_large  as of CopyPlan
+    """
+    named = dict(too_large[:TOO_LARGE_NAMED])
+    if not named:
+        return []
+    room = at.store.settings.segment_bytes - BLANK_BYTES
+    rows = at.read(COMMITLOG).where(F.col("physical_offset").isin(*named)).orderBy("physical_offset")
+    lines = [
+        f"the message at offset {row.queue_offset} of queue {row.queue_id} of {row.topic} (byte {row.physical_offset}): "
+        f"its copy is a record of {named[row.physical_offset]} bytes; at most {room} fit a segment "
+        "(mappedFileSizeCommitLog less 8)"
+        for row in rows.select("queue_offset", "queue_id", "topic", "physical_offset").collect()
+    ]
+    more = len(too_large) - len(named)
+    return [*lines, f"and {more:,} more messages for the same reason"] if more else lines
 
 
 def _expect_once(slim: pa.Table) -> None:

@@ -9,7 +9,8 @@ RocketMQ all the same, within messageDelayLevel (1.2).
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -17,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.claims import spans_of, unclaimed
-from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies, without_copy
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
 from pipelines.rocketmq.message_ids import message_id
 from pipelines.rocketmq.names import SCHEDULE_TOPIC, dead_letter_topic, retry_topic
@@ -29,13 +30,14 @@ from pipelines.store.permissions import store_writing_complaint, topic_writing_c
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import plan_retry_topics, read_topics
+from pipelines.store.work import Work
 from schemas import CONSUMER_OFFSETS
 
 RETRY, DEAD_LETTER = "retry", "dead_letter"
 # The first retry waits as level 3 of the ladder does, the next as level 4, and so on (4.5).
 FIRST_RETRY_LEVEL = 3
 
-# Counts of plan_send_back's result, besides `more`: what became of failed messages.
+# Counts of plan_send_back's result: what became of failed messages.
 SENT_BACK_COUNTS = ("sent_back", "dead_lettered", "dropped")
 
 # Columns of a request to send a message back, and their types.
@@ -171,38 +173,58 @@ def decided(failures: DataFrame, group: SubscriptionGroupConfig) -> DataFrame:
     )
 
 
+@dataclass(frozen=True)
+class SentTo:
+    """How far an append of a job run has come: failures up to this `order` are sent back or given up."""
+
+    order: int
+
+
 def plan_send_back(
     at: Snapshot,
     failures: DataFrame,
     group: SubscriptionGroupConfig,
     now_ms: int,
     append_id: str,
+    after: SentTo | None = None,
     limit: int = COPIES_OF_AN_APPEND,
 ) -> Plan:
     """The plan that appends the copies of failures that are not claimed yet, at most `limit` of them.
 
-    The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues), `more`. Raises StoreError where
-    nothing may be sent back.
+    failures  as decided returns them; each has an `order` of its own
+    after     how far an earlier append of the same job run has come
+
+    The result: `sent_back`, `dead_lettered`, `dropped` (of a group without retry queues, or `too_large`), `too_large` (as
+    of CopyPlan: a copy that fits no segment never will, and all other failures would wait for it), `more` (how far this
+    append has come; None when nothing is left). Raises StoreError where nothing may be sent back.
     """
     _expect_still_allowed(at, group)
+    if after is not None:
+        failures = failures.where(F.col("order") > after.order)
     spans = spans_of(failures)
     chosen = (
         unclaimed(at, failures, spans).drop("segment").orderBy("order").limit(limit + 1).toArrow()
         if spans
         else None
     )
+    nothing = {"sent_back": 0, "dead_lettered": 0, "dropped": 0, "too_large": (), "more": None}
     if chosen is None or not chosen.num_rows:
-        return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": 0, "more": False})
+        return Plan((), nothing)
     if group.retry_queue_nums <= 0:  # RocketMQ answers SUCCESS and stores nothing (4.3-4)
-        return Plan((), {"sent_back": 0, "dead_lettered": 0, "dropped": chosen.num_rows, "more": False})
-    more = chosen.num_rows > limit
+        return Plan((), {**nothing, "dropped": chosen.num_rows})
+    is_last, chosen = chosen.num_rows <= limit, _first(chosen, limit)
     settings = at.store.settings
     known_topic = read_topics(at).get(retry_topic(group.group))
     if known_topic is not None:
         # A queue that the topic does not have is never chosen: no consumer would read it.
         group = replace(group, retry_queue_nums=min(group.retry_queue_nums, known_topic.write_queue_nums))
     planned = plan_copies(
-        at, _first(chosen, limit), lambda rows: sent_back_copies(rows, group, settings), now_ms, append_id
+        at,
+        chosen,
+        lambda rows: sent_back_copies(rows, group, settings),
+        now_ms,
+        append_id,
+        leaves_out_too_large=True,
     )
     counts = planned.rows_by_purpose
     return Plan(
@@ -210,10 +232,22 @@ def plan_send_back(
         {
             "sent_back": counts.get(RETRY, 0),
             "dead_lettered": counts.get(DEAD_LETTER, 0),
-            "dropped": 0,
-            "more": more,
+            "dropped": len(planned.too_large),
+            "too_large": planned.too_large,
+            "more": None if is_last else SentTo(chosen.column("order")[-1].as_py()),
         },
     )
+
+
+def warn_of_given_up(work: Work, group: str, part: Mapping[str, Any]) -> None:
+    """Warn of failures that an append has given up because their copies do not fit a segment.
+
+    part  the result of plan_send_back
+    """
+    for message in without_copy(work.store.snapshot(), part["too_large"]):
+        work.warn(
+            f"group {group} failed on a message that cannot be sent back, and it is given up: {message}"
+        )
 
 
 def _first(chosen: pa.Table, limit: int) -> pa.Table:

@@ -449,6 +449,30 @@ def test_a_reset_lets_the_group_read_again_and_fail_again(
 
 
 @pytest.mark.slow
+def test_a_failure_whose_copy_fits_no_segment_is_given_up_alone(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life(mappedFileSizeCommitLog=4096)
+    record_bytes = 91 + len("T") + len("UNIQ_KEY") + 1 + 32 + 1  # without a body
+    large = "x" * (4096 - 8 - record_bytes)  # the message fits to the byte
+    store.put(B, *[{"topic": "T", "queue_id": 0, "body": body} for body in (large, "later", "ok")])
+    assert store.rows()[0].size_bytes == 4096 - 8
+    store.job("dispatch", B)
+    arguments = ("--group", "g", "--topic", "T", "--listener", listeners.name("by_body"))
+    run = store.job("consume", B, *arguments)
+    counts = {name: count for name, count in run.result.items() if name in COUNTED and count}
+    assert counts == {"consumed": 1, "failed": 2, "sent_back": 1, "dropped": 1}
+    assert "given up: the message at offset 0 of queue 0 of T (byte 0)" in run.stderr
+    assert "at most 4088 fit a segment" in run.stderr
+    assert offsets(store)["T", 0] == 3
+    request = store.input({"physical_offset": 0})
+    told = store.job("send_back", B, "--group", "g", "--input", request)
+    assert (told.result["dropped"], told.result["sent_back"], told.result["already"]) == (1, 0, 0)
+    assert "cannot be sent back, and it is given up" in told.stderr
+    store.expect_promises()
+
+
+@pytest.mark.slow
 def test_a_reset_gives_no_generation_again_once_the_offsets_were_restored(
     life: Callable[..., Life], listeners: Listeners
 ) -> None:
