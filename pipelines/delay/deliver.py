@@ -72,7 +72,8 @@ def plan_deliver(
     after  where an earlier append of the same job run stopped
 
     The result: `delivered`, `hops` (to the next level of a list), `skipped` (due, but settled by rule or without a topic
-    to go to), `stopped` (where the next append goes on; None when nothing is left).
+    to go to, or `too_large`), `too_large` (as of CopyPlan: a copy that fits no segment, which all others would wait for),
+    `stopped` (where the next append goes on; None when nothing is left).
     """
     known = seen_by(at, FOLLOWER)
     candidates = due_messages(at, now_ms, known)
@@ -87,7 +88,7 @@ def plan_deliver(
     if not chunk.num_rows:
         # Without an earlier append of this job run nothing was due: progress can stay, the next job run reads as little.
         writes = () if after is None else (all_seen(at),)
-        return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "stopped": None})
+        return Plan(writes, {"delivered": 0, "hops": 0, "skipped": 0, "too_large": (), "stopped": None})
     at.preload(PROGRESS)
     # Earlier job runs have read nothing due after their clock: the only append of this one has all rows of such times.
     is_whole = after is None and is_last and chunk.column("due_ms")[0].as_py() > known.clock_ms
@@ -102,7 +103,13 @@ def plan_deliver(
     levels = settings.delay_levels_ms if _some_have_lists(at, chunk) else None
     precision_ms = settings["timerPrecisionMs"]
     planned = plan_copies(
-        at, chosen, lambda rows: delivered_copies(rows, now_ms, levels, precision_ms), now_ms, run_id, left
+        at,
+        chosen,
+        lambda rows: delivered_copies(rows, now_ms, levels, precision_ms),
+        now_ms,
+        run_id,
+        left,
+        leaves_out_too_large=True,
     )
     stopped = None
     if not is_last:
@@ -114,7 +121,8 @@ def plan_deliver(
         {
             "delivered": by_purpose.get(DELIVER, 0),
             "hops": by_purpose.get(HOP, 0),
-            "skipped": planned.passed_over,
+            "skipped": planned.passed_over + len(planned.too_large),
+            "too_large": planned.too_large,
             "stopped": stopped,
         },
         afterwards=all_seen if is_last else None,

@@ -81,6 +81,22 @@ def test_each_is_delivered_where_it_was_meant_to_go_once_it_is_due(life: Callabl
 
 
 @pytest.mark.slow
+def test_a_message_that_fits_no_segment_in_its_topic_holds_no_other_up(life: Callable[..., Life]) -> None:
+    store = life(mappedFileSizeCommitLog=4096)
+    topic = "T" * 100
+    properties = raw(UNIQ_KEY="a", REAL_TOPIC=topic, REAL_QID=0, DELAY=1)
+    body = b"x" * (4096 - 8 - 91 - len(SCHEDULE) - len(properties))  # it fits to the byte where it waits
+    store.append({"topic": SCHEDULE, "properties": properties, "body": body, "due_ms": B + 1_000})
+    store.put(B, {"topic": topic, "unique_key": "b", "delay_level": 1})
+    assert store.rows()[0].size_bytes == 4096 - 8
+    run = store.job("deliver", B + 1_000)
+    assert (run.result["delivered"], run.result["skipped"]) == (1, 1)
+    assert f"stays where it waits: the message at offset 0 of queue 0 of {SCHEDULE} (byte 0)" in run.stderr
+    assert [row.topic for row in store.by_key("b")] == [SCHEDULE, topic]
+    assert [row.topic for row in store.by_key("a")] == [SCHEDULE]
+
+
+@pytest.mark.slow
 def test_vectors_7_8_10_and_17_rules_of_being_due(life: Callable[..., Life]) -> None:
     store = life(messageDelayLevel="1s 5s 10s")
     scheduled = {"topic": SCHEDULE, "queue_id": 2}
