@@ -122,17 +122,25 @@ class _Records:
             raise gap(self._next_offset, self._log_end)
 
     def _encoded(self, batch: pa.RecordBatch) -> Iterator[memoryview]:
+        jump = self._jump_in(batch)
+        if jump is not None:
+            raise gap(*jump)
+        last = batch.num_rows - 1
+        self._next_offset = (
+            batch.column("physical_offset")[last].as_py() + batch.column("size_bytes")[last].as_py()
+        )
+        self.messages += batch.num_rows
+        records = record_bytes(batch)
+        begin, end = (pa_offset.as_py() for pa_offset in _ends_of(records))
+        yield memoryview(records.buffers()[2])[begin:end]
+
+    def _jump_in(self, batch: pa.RecordBatch) -> tuple[int, int] | None:
+        """The first record of a batch that does not begin where the one before it ends: (that end, its offset)."""
         offsets = batch.column("physical_offset").to_numpy()
         ends = offsets + batch.column("size_bytes").to_numpy()
         expected = np.r_[self._next_offset, ends[:-1]]
         broken = np.flatnonzero(offsets != expected)
-        if len(broken):
-            raise gap(int(expected[broken[0]]), int(offsets[broken[0]]))
-        self._next_offset = int(ends[-1])
-        self.messages += len(offsets)
-        records = record_bytes(batch)
-        begin, end = (pa_offset.as_py() for pa_offset in _ends_of(records))
-        yield memoryview(records.buffers()[2])[begin:end]
+        return (int(expected[broken[0]]), int(offsets[broken[0]])) if len(broken) else None
 
     def _row_groups(self) -> list[RowGroup]:
         return [
@@ -146,23 +154,26 @@ class _Records:
         """Rows of row groups that lie among each other, in order; of a single one a few megabytes at a time."""
         if len(groups) == 1:
             file = self._file(groups[0].path)
-            last = -1
             for batch in file.iter_batches(
                 _rows_at_once(file, groups[0]), [groups[0].number], columns=list(COLUMNS)
             ):
-                offsets = batch.column("physical_offset").to_numpy()
-                if offsets[0] <= last or (np.diff(offsets) <= 0).any():
+                if self._jump_in(batch) is not None:
                     break
-                last = int(offsets[-1])
                 yield batch
             else:
                 return
-            # Some writer has not kept the log's order in its file: what follows the last good batch is sorted.
+            # Delta's OPTIMIZE puts files together by size, not in the log's order: a batch of such a file may ascend and
+            # still begin later than the log goes on. Only what is missing from the sorted rows is missing from the log.
         rows = pa.concat_tables(
             self._file(group.path).read_row_group(group.number, columns=list(COLUMNS)) for group in groups
-        )
-        following = rows.filter(pc.greater_equal(rows.column("physical_offset"), self._next_offset))
-        yield from following.sort_by("physical_offset").combine_chunks().to_batches(MOST_ROWS_OF_A_BATCH)
+        ).combine_chunks()
+        offsets = rows.column("physical_offset").to_numpy()
+        order = np.argsort(offsets, kind="stable")
+        order = order[np.searchsorted(offsets, self._next_offset, sorter=order) :]
+        # In order a few megabytes at a time: a copy of all of them would need the memory twice.
+        at_once = _rows_of_a_batch(rows.num_rows, pc.sum(rows.column("size_bytes")).as_py())
+        for first in range(0, len(order), at_once):
+            yield from rows.take(order[first : first + at_once]).combine_chunks().to_batches()
 
     def _file(self, path: str) -> pq.ParquetFile:
         if path not in self._open:
@@ -198,8 +209,12 @@ def _overlapping(groups: Iterable[RowGroup]) -> Iterator[list[RowGroup]]:
 def _rows_at_once(file: pq.ParquetFile, group: RowGroup) -> int:
     known = file.metadata.row_group(group.number)
     # Bodies that are the same are once in the file, and as often in a batch as in the log.
-    group_bytes = max(known.total_byte_size, group.last_offset - group.first_offset, 1)
-    return max(1, min(MOST_ROWS_OF_A_BATCH, BATCH_BYTES * known.num_rows // group_bytes))
+    group_bytes = max(known.total_byte_size, group.last_offset - group.first_offset)
+    return _rows_of_a_batch(known.num_rows, group_bytes)
+
+
+def _rows_of_a_batch(rows: int, rows_bytes: int) -> int:
+    return max(1, min(MOST_ROWS_OF_A_BATCH, BATCH_BYTES * rows // max(rows_bytes, 1)))
 
 
 def _ends_of(records: pa.BinaryArray) -> tuple[pa.Scalar, pa.Scalar]:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import StoreError
-from pipelines.export import record_bytes
+from pipelines.export import record_bytes, segments
 from pipelines.export.config import broker_conf
+from pipelines.export.directory import ExportDirectory
 from pipelines.export.index import HEADER, ITEM
 from pipelines.store.floors import OF_AN_EXPORT
 from pipelines.store.store import Store
@@ -330,6 +332,46 @@ def test_properties_that_no_broker_reads_are_refused(length: int, is_refused: bo
     with expected if is_refused else nullcontext():
         (record,) = record_bytes.record_bytes(pa.RecordBatch.from_pylist([row]))
         assert len(record.as_py()) == row["size_bytes"]
+
+
+def log_row(number: int, body_bytes: int = 20) -> dict[str, object]:
+    """A row of a log whose records all have the same size."""
+    size, host = 91 + 1 + body_bytes, "1.2.3.4:5"
+    row = dict.fromkeys(record_bytes.COLUMNS, 0) | {"size_bytes": size, "physical_offset": number * size}
+    return row | {
+        "topic": "T", "born_host": host, "store_host": host, "body": b"%d" % (number % 10) * body_bytes, "properties": ""
+    }  # fmt: skip
+
+
+def segment_file(directory: Path, rows: list[dict[str, object]], log_end: int) -> bytes:
+    """The file of a log's first segment, whose rows are in one file of the log in this order."""
+    pq.write_table(pa.Table.from_pylist(rows), directory / "rows.parquet")
+    to = ExportDirectory(str(directory / "export"))
+    segments.SegmentFiles(to, str(directory), 10_000, log_end).write(0, ["rows.parquet"])
+    return (directory / "export" / segments.segment_path(0)).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param([*range(6, 12), *range(6)], id="the first rows come last"),
+        pytest.param([*range(4), *range(8, 12), *range(4, 8)], id="a batch jumps ahead"),
+        pytest.param([0, 1, *range(6, 12), *range(2, 6)], id="a row jumps ahead"),
+        pytest.param([*reversed(range(12))], id="backwards"),
+    ],
+)
+def test_a_packed_file_of_the_log_is_read_in_the_logs_order(
+    order: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OPTIMIZE puts the largest file first: batches ascend, and what comes between them follows later in the file."""
+    rows = [log_row(number) for number in range(12)]
+    size = int(str(rows[0]["size_bytes"]))
+    (tmp_path / "sorted").mkdir()
+    expected = segment_file(tmp_path / "sorted", rows, 12 * size)
+    monkeypatch.setattr(segments, "BATCH_BYTES", 4 * size)
+    assert segment_file(tmp_path, [rows[number] for number in order], 12 * size) == expected
+    with pytest.raises(StoreError, match=f"no record from byte {3 * size} to {4 * size}"):
+        segment_file(tmp_path, [rows[number] for number in order if number != 3], 12 * size)
 
 
 @pytest.mark.slow
