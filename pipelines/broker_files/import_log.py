@@ -52,13 +52,14 @@ class BrokerStore:
     A broker may go on meanwhile. Offsets of groups and floors in its config must not be ahead of the log's rows: a row
     that comes below them would never be delivered or consumed. Where recovery cuts the log they are set back to the cut.
 
-    heads  the store's log head after each append that this job run has checked or made, by append number; a number is
-           never used again, so a head stays true
+    heads  the store's log head after each append that this job run has checked or made, by the number of that append and
+           the version of queue_bounds. No number is used twice, but an expiry moves where the log and its queues begin by
+           a commit of queue_bounds alone
     """
 
     log: BrokerLog
     config: BrokerConfig
-    heads: dict[int, LogHead] = field(default_factory=dict)
+    heads: dict[tuple[int, int], LogHead] = field(default_factory=dict)
 
     @cached_property
     def _queue_ends(self) -> dict[Queue, int]:
@@ -117,7 +118,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
     """A plan for the next rows of the broker's log as one append, followed by the bounds as of it.
 
     The plan's result: `to_offset`, up to which the log is read; `segments`, the start offsets of those with rows; `head`,
-    the log head after the plan is written.
+    the log head after the plan is written; `bounds_version`, the version of queue_bounds that the plan was made from.
     """
     log, head = broker.log, checked_head(at, broker)
     following = log.next_rows(head.next_offset, append_bytes)
@@ -135,6 +136,7 @@ def plan_import(at: Snapshot, broker: BrokerStore, append_bytes: int) -> Plan:
         append_columns(after.append_seq, append_id)
     )
     result: dict[str, Any] = {"to_offset": following.to_offset, "segments": following.segments, "head": after}
+    result["bounds_version"] = at.version(QUEUE_BOUNDS)
     return Plan((at.append(COMMITLOG, rows, planned=following.planned), bounds_write(at, after)), result)
 
 
@@ -173,7 +175,9 @@ def _plan_end(at: Snapshot, head: LogHead, log: BrokerLog) -> Plan:
     )
     is_known = at_end == head and head.bounds_append_seq == head.append_seq
     writes = () if is_known or not log.segments else (bounds_write(at, at_end),)
-    return Plan(writes, {"to_offset": log.end.offset, "segments": set(), "head": head})
+    after = replace(at_end, bounds_append_seq=head.append_seq) if writes else head
+    result: dict[str, Any] = {"to_offset": log.end.offset, "segments": set(), "head": after}
+    return Plan(writes, {**result, "bounds_version": at.version(QUEUE_BOUNDS)})
 
 
 def _broker_queues(log: BrokerLog) -> list[tuple[str, int, int, int]]:
@@ -192,12 +196,15 @@ def _with_queues(head: LogHead, queues: Iterable[tuple[str, int, int, int]]) -> 
 
 def checked_head(at: Snapshot, broker: BrokerStore) -> LogHead:
     """The store's log head, where the broker's log continues the store's. Raises BadInput as check_goes_on does."""
-    append_seq = at.number(COMMITLOG)
-    if append_seq not in broker.heads:
-        head = read_head(at) if append_seq >= 0 else first_head(broker.log)
+    bounds_version = at.version(
+        QUEUE_BOUNDS
+    )  # pinned before the log: it may be older than the log, never newer
+    as_of = at.number(COMMITLOG), bounds_version
+    if as_of not in broker.heads:
+        head = read_head(at) if at.number(COMMITLOG) >= 0 else first_head(broker.log)
         check_goes_on(at, head, broker.log)
-        broker.heads[append_seq] = head
-    return broker.heads[append_seq]
+        broker.heads[as_of] = head
+    return broker.heads[as_of]
 
 
 def first_head(log: BrokerLog) -> LogHead:
@@ -223,8 +230,9 @@ def import_next(
 ) -> Committed:
     """The next append, committed. Its head is kept in `broker.heads`, so that the next plan need not read it."""
     appended = commit(lambda at: plan_import(at, broker, append_bytes))
-    head: LogHead = appended.result["head"]
-    broker.heads[head.append_seq] = head
+    if QUEUE_BOUNDS.name in appended.counts:  # else another writer's came first, and the head is read
+        head: LogHead = appended.result["head"]
+        broker.heads[head.append_seq, appended.result["bounds_version"] + 1] = head
     return appended
 
 

@@ -28,7 +28,7 @@ from pipelines.store.head import EMPTY_HEAD, LogHead, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
-from schemas import COMMITLOG
+from schemas import COMMITLOG, QUEUE_BOUNDS
 
 # Half-open range of input_rows.
 InputRows = tuple[int, int]
@@ -42,13 +42,16 @@ class QueuesChanged(Exception):
 class Found:
     """What the log holds of a batch, as of one append.
 
-    append_seq  the number of that append
-    head        the log head as of it
-    parts       input_rows of each append of the batch id -> number of its rows in the log
-    same        those of `parts` whose content is known to be the input's
+    append_seq      the number of that append
+    bounds_version  the version of queue_bounds that `head` was read from: an expiry moves where the log and its queues
+                    begin by a commit of that table alone, and the log keeps its number
+    head            the log head as of both
+    parts           input_rows of each append of the batch id -> number of its rows in the log
+    same            those of `parts` whose content is known to be the input's
     """
 
     append_seq: int
+    bounds_version: int
     head: LogHead
     parts: Mapping[InputRows, int]
     same: Collection[InputRows] = ()
@@ -66,16 +69,23 @@ class Found:
     def is_compared(self) -> bool:
         return self.parts.keys() <= set(self.same)
 
-    def and_also(self, placement: Placement) -> "Found":
-        """The same after this put's own append; the log is read again only where others append in between."""
+    def and_also(self, placement: Placement, has_written_bounds: bool) -> "Found":
+        """The same after this put's own append; the log is read again only where others append in between.
+
+        has_written_bounds  whether the append was followed by queue_bounds as of it, in the version that
+                            follows the one it was planned from
+        """
         parts = {**self.parts, (placement.from_row, placement.to_row): placement.rows}
-        return Found(placement.head.append_seq, placement.head, parts, parts.keys())
+        head, bounds_version = placement.head, self.bounds_version
+        if has_written_bounds:
+            head, bounds_version = replace(head, bounds_append_seq=head.append_seq), bounds_version + 1
+        return Found(head.append_seq, bounds_version, head, parts, parts.keys())
 
 
 def find(at: Snapshot, batch_id: str) -> Found:
     """What the log holds of a batch, as of the snapshot."""
     head = read_head(at)
-    return Found(at.number(COMMITLOG), head, appended(at, batch_id))
+    return Found(at.number(COMMITLOG), at.version(QUEUE_BOUNDS), head, appended(at, batch_id))
 
 
 @dataclass(frozen=True)
@@ -125,12 +135,17 @@ class Put:
         return Plan(writes, result)
 
     def known(self, at: Snapshot, found: Found) -> Found:
-        """What the log holds of the batch as of the snapshot, read again where others have appended since `found`.
+        """What the log holds of the batch as of the snapshot, read again where others have written since `found`.
 
         Raises BadInput where another put has put other content under an id that the user chose.
         """
+        bounds_version = at.version(
+            QUEUE_BOUNDS
+        )  # pinned before the log: it may be older than the log, never newer
         if found.append_seq != at.number(COMMITLOG):
             found = replace(find(at, self.batch_id), same=found.same)
+        elif found.bounds_version != bounds_version:
+            found = replace(found, head=read_head(at), bounds_version=bounds_version)
         if not self.is_own_id or found.is_compared:
             return found
         self._expect_same_content(at, found.parts)

@@ -32,7 +32,7 @@ from pipelines.store.replicas import expect_enough_copies
 from pipelines.store.role import expect_master
 from pipelines.store.topics import plan_make_topics, read_topics
 from pipelines.store.work import Work
-from schemas import COMMITLOG
+from schemas import COMMITLOG, QUEUE_BOUNDS
 
 BAD_ROWS_LISTED = 20
 
@@ -231,7 +231,7 @@ def _append_all(
             placement = committed.result.get("placement")
             if placement is None:
                 break
-            found = committed.result["found"].and_also(placement)
+            found = committed.result["found"].and_also(placement, QUEUE_BOUNDS.name in committed.counts)
             appended_to = placement.to_row
             counts["appended"] += placement.rows
             if counts["first_offset"] is None:

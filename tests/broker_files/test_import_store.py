@@ -16,8 +16,9 @@ from pipelines.broker_files.import_log import BrokerStore, import_next, plan_bro
 from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.create import make_again
-from pipelines.store.head import read_head
+from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.store import Store
 from schemas import COMMITLOG, CONSUMER_OFFSETS, QUEUE_BOUNDS
 from tests.conftest import JobRun
@@ -106,6 +107,33 @@ def test_several_appends_and_a_run_that_is_cut_short_between_them(store: Store, 
     ] * 4 + [2] * 2
     head = read_head(store.snapshot())
     assert (head.min_offset, head.next_of("orders", 0), head.next_of("orders", 1)) == (0, 5, 5)
+
+
+@pytest.mark.slow
+def test_an_import_keeps_the_logs_start_where_segments_expire_between_its_appends(
+    store: Store, broker: Path
+) -> None:
+    log = BrokerLog.read(store.spark, BrokerDirectory(str(broker)), {}, piece_bytes=300)
+    source = BrokerStore(log, BrokerConfig.read(log.directory))
+    commit(store, lambda at: plan_broker_state(at, source))
+
+    def append() -> LogHead:
+        import_next(lambda planner: commit(store, planner), source, append_bytes=SEGMENT_BYTES)
+        return read_head(store.snapshot())
+
+    def begin_later(at: Snapshot) -> Plan:
+        """As an expiry does: a commit of the bounds alone."""
+        found = read_head(at)
+        starts = dict.fromkeys(found.min_queue_offsets, 2)
+        return Plan((bounds_write(at, replace(found, min_offset=SEGMENT_BYTES, min_queue_offsets=starts)),))
+
+    append()
+    commit(store, begin_later)
+    for _ in range(2):
+        head = append()
+        assert (head.min_offset, set(head.min_queue_offsets.values())) == (SEGMENT_BYTES, {2})
+        # What the import itself has written it knows.
+        assert source.heads[head.append_seq, store.snapshot().version(QUEUE_BOUNDS)] == head
 
 
 @pytest.mark.slow

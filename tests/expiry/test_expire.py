@@ -16,13 +16,15 @@ from pipelines.errors import StoreError
 from pipelines.expiry import expire
 from pipelines.expiry.expire import plan_expiry, plan_leave_log
 from pipelines.expiry.owed import next_owed, rolled_copies
+from pipelines.log import append
 from pipelines.log.park import parked_rows
+from pipelines.produce import counted_input, put, put_input
 from pipelines.quality.caches import plan_bounds
 from pipelines.replicate.acks import plan_ack, plan_first_ack
 from pipelines.rocketmq.settings import Settings
 from pipelines.store.commit import commit
 from pipelines.store.cut import is_append_only, take_out
-from pipelines.store.head import bounds_write, read_head
+from pipelines.store.head import LogHead, bounds_write, read_head
 from pipelines.store.plan import Plan
 from pipelines.store.snapshot import Snapshot
 from pipelines.store.sql_text import delta_table
@@ -468,6 +470,46 @@ def test_an_append_comes_between_each_plan_and_its_commit(life: Callable[..., Li
     assert [row.purpose for row in one.by_key("timer")] == ["deliver"]
     one.job("dispatch", FOUR + 2_000)
     expect_whole(one, FOUR + 3_000)
+
+
+@pytest.mark.slow
+def test_a_put_that_began_before_an_expiry_does_not_put_the_logs_start_back(
+    life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of its appends writes the bounds, from a head that was read when counting began."""
+    one = old_store(life, *messages(20))
+    source = tmp_path / "files"
+    source.mkdir()
+    for file in range(3):
+        write_jsonl(source / f"{file}.jsonl", messages(2, body="b"))
+    monkeypatch.setattr(counted_input, "APPEND_BYTES", 1)
+    monkeypatch.setattr(counted_input, "PARTS_OF_A_FILE", 2**40)
+    monkeypatch.setattr(append, "ROWS_BETWEEN_BOUNDS", 1)
+    begun: list[int] = []
+    heads_read: list[LogHead] = []
+
+    def put_counted(*counted: Any) -> dict[str, Any]:
+        commit(one.store, lambda at: plan_expiry(at, FOUR, 72, "run"))
+        begun.append(read_head(one.store.snapshot()).min_offset)
+        return go_on(*counted)
+
+    def read(at: Snapshot) -> LogHead:
+        heads_read.append(read_head(at))
+        return heads_read[-1]
+
+    go_on = put_input._put_counted
+    monkeypatch.setattr(put_input, "_put_counted", put_counted)
+    monkeypatch.setattr(put, "read_head", read)
+    assert one.job("put_messages", FOUR, "--input", source).result["appended"] == 6
+    assert len({row.append_seq for row in one.rows()}) == 5
+    head = read_head(one.store.snapshot())
+    assert (head.min_offset, head.bounds_append_seq) == (begun[0], head.append_seq)
+    assert begun[0] > 0
+    assert min(head.min_queue_offsets.values()) > 0
+    # When counting began, and after the expiry: what the put itself writes it knows.
+    assert [found.min_offset for found in heads_read] == [0, begun[0]]
+    maintain(one)
+    expect_whole(one, FOUR)
 
 
 @pytest.mark.slow

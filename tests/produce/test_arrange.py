@@ -52,11 +52,11 @@ class CutShort(Exception):
 def dies_after(monkeypatch: pytest.MonkeyPatch, appends: int) -> None:
     go_on, left = put.Found.and_also, [None] * appends
 
-    def dying(self: put.Found, placement: put.Placement) -> put.Found:
+    def dying(self: put.Found, placement: put.Placement, has_written_bounds: bool) -> put.Found:
         left.pop()
         if not left:
             raise CutShort
-        return go_on(self, placement)
+        return go_on(self, placement, has_written_bounds)
 
     monkeypatch.setattr(put.Found, "and_also", dying)
 

@@ -211,11 +211,11 @@ def test_queues_that_change_between_two_appends_of_a_batch_id_leave_each_message
     monkeypatch.setattr(counted_input, "PARTS_OF_A_FILE", 2**40)
     go_on, changes = put.Found.and_also, [("update", "orders", "--queues", 2)]
 
-    def change_and_go_on(self: put.Found, placement: put.Placement) -> put.Found:
+    def change_and_go_on(self: put.Found, placement: put.Placement, has_written_bounds: bool) -> put.Found:
         if changes:
             run = store.commitlake("topics", "--store", store.store.uri, *changes.pop())
             assert run.exit_status == 0, run.stderr
-        return go_on(self, placement)
+        return go_on(self, placement, has_written_bounds)
 
     monkeypatch.setattr(put.Found, "and_also", change_and_go_on)
     given = ("put_messages", B, "--input", directory, "--batch-id", "mine")
