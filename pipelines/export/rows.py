@@ -1,10 +1,12 @@
 """A part of a store as rows that `put_messages` takes back: JSON lines or Parquet (docs/messages.md)."""
 
+import re
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.broker_files.directory import FileEntry
 from pipelines.broker_files.export_note import UNDER_WAY
 from pipelines.errors import BadInput
 from pipelines.export.directory import ExportDirectory, expect_apart, held
@@ -22,6 +24,10 @@ from schemas import COMMITLOG
 BEGUN = "_commitlake-rows"
 # Locked while rows are written; what reads them leaves out names with _.
 ROWS_LOCK = "_lock"
+# What a run writes besides, and may have left: Spark's files, the checksum files that Hadoop puts beside them, and
+# directories of files under way.
+FILES_OF_A_RUN = re.compile(r"part-[0-9]{5,}-.+|\.part-[0-9]{5,}-.+\.crc|_SUCCESS|\._SUCCESS\.crc")
+DIRECTORIES_OF_A_RUN = (UNDER_WAY, "_temporary")
 FORMATS = {"jsonl": "json", "parquet": "parquet"}
 
 
@@ -81,12 +87,25 @@ def write_rows(at: Snapshot, part: Part, to: str, format: str) -> tuple[int, int
 
 def _names_of_a_run(directory: ExportDirectory) -> list[str]:
     """What a run that was cut short has left. Raises BadInput for a directory that holds anything else."""
-    names = [entry.name for entry in directory.found.entries("") if entry.name != ROWS_LOCK]
+    entries = [entry for entry in directory.found.entries("") if entry.name != ROWS_LOCK]
+    names = [entry.name for entry in entries]
     if names and BEGUN not in names:
         raise BadInput(
             f"{directory.uri} is not empty (found {', '.join(names[:5])}); name an empty directory"
         )
+    for entry in entries:
+        if not _is_of_a_run(entry):
+            raise BadInput(
+                f"{directory.uri} has {entry.name} beside what an export that was cut short has left, and only that is "
+                f"deleted. Move {entry.name} elsewhere and run this again, or name an empty directory"
+            )
     return names
+
+
+def _is_of_a_run(entry: FileEntry) -> bool:
+    if entry.is_directory:
+        return entry.name in DIRECTORIES_OF_A_RUN
+    return entry.name == BEGUN or FILES_OF_A_RUN.fullmatch(entry.name) is not None
 
 
 def _write_rows(at: Snapshot, part: Part, directory: ExportDirectory, format: str) -> tuple[int, int]:

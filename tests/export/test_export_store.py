@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+import uuid
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -314,6 +315,40 @@ def test_rows_go_where_the_uri_says_and_one_run_writes_them(
     assert [path.name for path in tmp_path.glob("a*")] == ["a b"]
     assert len([path for path in to.iterdir() if path.name.startswith("part-")]) == 1
     assert commitlake(*arguments).exit_status == 2  # it is not empty
+
+
+@pytest.mark.slow
+def test_rows_that_were_cut_short_are_written_again_and_nothing_else_is_deleted(
+    commitlake: Callable[..., JobRun], store: Store, tmp_path: Path
+) -> None:
+    source = write_jsonl(tmp_path / "m.jsonl", [{"topic": "T", "body": "a"}])
+    assert commitlake("put_messages", "--store", store.uri, "--input", source).exit_status == 0
+    to, left = tmp_path / "out", f"part-00000-{uuid.uuid4()}-c000.json"
+    for directory in ("_temporary/0", "_export", "mine"):
+        (to / directory).mkdir(parents=True)
+    for file in (
+        "_commitlake-rows",
+        left,
+        f".{left}.crc",
+        "_SUCCESS",
+        "._SUCCESS.crc",
+        "_temporary/0/x",
+        "part-2.txt",
+    ):
+        (to / file).write_bytes(b"x")
+    arguments = ("export_store", "--store", store.uri, "--to", to, "--format", "jsonl")
+    for name in ("mine", "part-2.txt"):
+        before = sorted(to.rglob("*"))
+        refused = commitlake(*arguments)
+        assert refused.exit_status == 2, refused.stderr
+        assert f"has {name} beside what" in refused.stderr
+        assert sorted(to.rglob("*")) == before
+        (to / name).rename(tmp_path / name)
+    written = commitlake(*arguments)
+    assert (written.exit_status, written.result["messages"]) == (0, 1), written.stderr
+    (part,) = to.glob("part-*")
+    assert part.name != left
+    assert not any((to / name).exists() for name in ("_commitlake-rows", "_temporary", "_export"))
 
 
 @pytest.mark.parametrize(("length", "is_refused"), [(32_767, False), (32_768, True)])
