@@ -28,7 +28,10 @@ class InputFile:
 
 
 def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
-    """Files at or below a path, ordered by name, without empty ones and, as in Spark, names that start with _ or ."""
+    """Files at or below a path, ordered by name, without empty ones and, as in Spark, names that start with _ or .
+
+    Raises BadInput for a file of this machine with a colon in its name.
+    """
     root, system = _root(spark, path)
     listing = system.listFiles(root, True)
     files = []
@@ -37,6 +40,13 @@ def files_at(spark: SparkSession, path: str) -> tuple[InputFile, ...]:
         uri = status.getPath().toUri()
         name = root.toUri().relativize(uri).getPath() or status.getPath().getName()
         if status.getLen() and not any(_is_hidden(part) for part in name.split("/")):
+            # Hadoop looks for the checksum file .NAME.crc beside a local file, and takes what comes before a colon for a
+            # scheme.
+            if uri.getScheme() == "file" and ":" in status.getPath().getName():
+                raise BadInput(
+                    f"the input's file {name} has a colon in its name, and Hadoop reads no such file on this machine. "
+                    "Nothing was put; rename the file, or put a link to it whose name has no colon"
+                )
             path = literal_path(status.getPath().toString())
             files.append(InputFile(name, uri.toString(), path, status.getLen(), status.getModificationTime()))
     return tuple(sorted(files, key=lambda file: file.name))

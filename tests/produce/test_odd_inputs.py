@@ -1,6 +1,7 @@
 """Inputs that would lose rows, or that no put can take: refused in a sentence."""
 
 from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 import pipelines.store.commit as committing
 from pipelines.produce.input_files import InputFile
 from pipelines.produce.inputs import SHORT_BYTES, Input
+from tests.conftest import write_jsonl
 from tests.life import B, Life
 
 
@@ -47,6 +49,26 @@ def test_an_unclosed_quote_does_not_swallow_rows(life: Callable[..., Life]) -> N
     one = life()
     done = one.put_text("a.csv", 'topic,body\nT,"unclosed\nT,2\nT,3\n', format="csv")
     assert done.exit_status == 2, (done.result, one.bodies())
+
+
+@pytest.mark.slow
+def test_a_file_with_a_colon_in_its_name_is_refused_by_name(
+    life: Callable[..., Life], tmp_path: Path
+) -> None:
+    """Hadoop cannot read it on this machine; a colon in a directory's name is as good as any other character."""
+    one, source = life(), tmp_path / "at 10:00" / "part:1"
+    source.mkdir(parents=True)
+    write_jsonl(source / "a.jsonl", [{"topic": "T", "body": "a"}])
+    named = write_jsonl(source / "events-10:00.jsonl", [{"topic": "T", "body": "b"}])
+    for path, name in ((named, named.name), (source.parent, f"part:1/{named.name}")):
+        done = one.run("put_messages", B, "--input", path)
+        assert done.exit_status == 2, done.stderr
+        assert f"the input's file {name} has a colon in its name" in done.stderr
+    assert one.rows() == []
+    named.rename(source / "b.jsonl")
+    (source / "c.jsonl").symlink_to(source / "b.jsonl")
+    assert one.job("put_messages", B, "--input", source.parent).result["appended"] == 3
+    assert one.bodies() == ["a", "b", "b"]
 
 
 def test_a_clock_below_0_parks_nothing_for_ever(life: Callable[..., Life]) -> None:
