@@ -7,11 +7,11 @@ finds.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE, UNDER_WAY
+from pipelines.broker_files.export_note import NOTE, SETTINGS_FILE, UNDER_WAY, parsed_note
 from pipelines.broker_files.queue_files import CONSUME_QUEUE as QUEUES
 from pipelines.errors import BadInput, StoreError
 from pipelines.export.config import (
@@ -68,8 +68,15 @@ class Note:
     offsets_digest: str = ""
 
     @classmethod
-    def of(cls, content: bytes) -> "Note":
-        found = json.loads(content)
+    def of(cls, content: bytes, directory_uri: str) -> "Note":
+        """The note of a directory. Raises BadInput where it is not one of this version or an earlier one."""
+        found = parsed_note(content, directory_uri, _ALWAYS_NOTED)
+        unknown = sorted(found.keys() - {*_ALWAYS_NOTED, *_NOTED_BY_NOW})
+        if unknown:
+            raise BadInput(
+                f"{directory_uri.rstrip('/')}/{NOTE} has {', '.join(unknown)}, which this version does not know: a newer "
+                "one has written it. Export with that version, or into an empty directory"
+            )
         files = {int(number): (name, items) for number, (name, items) in found.pop("index_files").items()}
         # A note of an earlier version says nothing of segments.
         segments = {int(segment): items for segment, items in found.pop("index_segments", {}).items()}
@@ -89,6 +96,11 @@ class Note:
                 "index_slots": index["slots"],
             }
         ).encode()
+
+
+# What a note of any version has, and what later versions have added.
+_ALWAYS_NOTED = ("log_id", "append_seq", "end_offset", "index_files", "index_timestamp")
+_NOTED_BY_NOW = {each.name for each in fields(Note)} - {"index"} | {"index_segments", "index_slots"}
 
 
 @dataclass(frozen=True)
@@ -240,7 +252,7 @@ class Export:
                 )
             self._expect_no_broker_has_begun()
             return None
-        note = Note.of(content)
+        note = Note.of(content, self.to.uri)
         if note.log_id != self._log_id:
             raise BadInput(f"{self.to.uri} holds an export of another store; name an empty directory")
         if note.append_seq > self.head.append_seq:

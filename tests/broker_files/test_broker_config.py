@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.broker_files.broker_config import BrokerConfig, parse_fastjson
 from pipelines.broker_files.directory import BrokerDirectory
+from pipelines.broker_files.export_note import NOTE
 from pipelines.errors import BadInput
 from pipelines.rocketmq.settings import Settings
 
@@ -104,6 +105,25 @@ def test_a_short_timer_checkpoint_is_refused(config: Path):
 def test_values_no_broker_writes_are_refused_with_their_file(config: Path, file: str, content: str):
     (config / file).write_text(content)
     with pytest.raises(BadInput, match=rf"cannot read config/{file} \("):
+        read(config)
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "is not JSON"),
+        ("[]", r"holds \[\], expected a JSON object"),
+        ('{"end_offset":null}', "has end_offset null, expected a whole number from 0 on"),
+        ('{"end_offset":9223372036854775808}', "has end_offset 9223372036854775808, expected"),
+        ('{"end_offset":5,"under_way_to":"6"}', 'has under_way_to "6", expected a whole number from 0 on'),
+        ('{"timer":["a",2]}', "has timer .*, expected a list of whole numbers"),
+        ('{"subscriptions":[1]}', r"has subscriptions \[1\], expected lists of group, topic and tags"),
+        ('{"subscriptions":[["g","t"]]}', "has subscriptions .*, expected lists of group, topic and tags"),
+    ],
+)
+def test_a_note_that_no_export_writes_is_refused(config: Path, content: str, complaint: str):
+    (config.parent / NOTE).write_text(content)
+    with pytest.raises(BadInput, match=f"/{NOTE} {complaint}.*. Restore the file"):
         read(config)
 
 

@@ -4,14 +4,16 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.broker_files.export_note import NOTE
-from pipelines.errors import StoreError
+from pipelines.errors import BadInput, StoreError
 from pipelines.export import index
 from pipelines.export.directory import ExportDirectory
-from pipelines.export.export import Export
+from pipelines.export.export import Export, Note
+from pipelines.export.index import KnownIndex
 from pipelines.spark_internals.delta_files import forget_logs
 from pipelines.store.commit import commit
 from pipelines.store.head import read_head
@@ -79,6 +81,39 @@ def test_exported_again_only_what_is_new_is_written(
         for uri in (store.uri, str(again))
     )
     assert imported == log
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        ({"append_seq": "1"}, 'has append_seq "1", expected a whole number'),
+        ({"last_record": {}}, "has last_record {}, expected a list that begins with an offset"),
+        ({"index_files": {"0": ["name"]}}, "has index_files .*, expected name and items by number"),
+        ({"index_files": {"a": ["name", 1]}}, "has index_files .*, expected name and items by number"),
+        ({"index_segments": [1]}, r"has index_segments \[1\], expected whole numbers by segment"),
+        ({"index_files": ...}, "lacks index_files. Restore the file"),
+        ({"of_later": 1}, "has of_later, which this version does not know"),
+    ],
+)
+def test_a_note_that_no_export_writes_is_refused(changed: dict[str, Any], complaint: str) -> None:
+    note = Note(
+        "id",
+        1,
+        9,
+        KnownIndex({0: ("name", 3)}, {0: 3}, 7, 4),
+        0,
+        [5, 4, "T"],
+        20,
+        [1, 2],
+        [["g", "t", "*"]],
+        "a",
+    )
+    assert Note.of(note.content(), "/e") == note
+    content = {
+        name: value for name, value in (json.loads(note.content()) | changed).items() if value is not ...
+    }
+    with pytest.raises(BadInput, match=f"^/e/{NOTE} {complaint}"):
+        Note.of(json.dumps(content).encode(), "/e")
 
 
 def test_an_export_that_has_changed_since_it_was_looked_at_is_refused(
