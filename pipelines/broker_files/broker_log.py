@@ -149,6 +149,7 @@ class BrokerLog:
         """
         pieces: list[Piece] = []
         records: int | None = 0
+        first_offset = None
         to_offset = from_offset
         for first in range(self._index_of(from_offset), len(self.segments)):
             segment = self.segments[first]
@@ -158,20 +159,35 @@ class BrokerLog:
             if segment.start_offset not in self.surveys:
                 self._survey_ahead(first, from_offset, append_bytes)
             begin = max(segment.start_offset, from_offset)
-            pieces += self._pieces(first, begin)
-            survey = self.surveys[segment.start_offset]
+            survey = self._survey_from(first, begin)
+            found = self._pieces(first, begin, survey)
+            if found and not pieces:
+                first_offset = self._first_record(found[0], survey)
+            pieces += found
             is_whole = begin == survey.from_offset and survey.end_offset <= self.end.offset
             records = records + survey.records if is_whole and records is not None else None
             to_offset = min(segment.end_offset, self.end.offset)
-        first_offset = self._first_record(pieces[0]) if pieces else None
         return NextRows(pieces, from_offset, to_offset, records, first_offset)
 
-    def _first_record(self, piece: Piece) -> int | None:
+    def _first_record(self, piece: Piece, survey: Survey) -> int | None:
         """Physical offset of the first record of a split; None where damage may come before it."""
-        borders = self.surveys[piece.segment.start_offset].borders
-        if piece.from_offset <= borders[0]:
-            return borders[0] + piece.segment.header_bytes
-        return None if piece.skip_damage else piece.from_offset + piece.segment.header_bytes
+        first = survey.borders[0]
+        if piece.from_offset <= first:
+            return first + piece.segment.header_bytes
+        return None if piece.skip_damage else piece.from_offset
+
+    def _survey_from(self, index: int, begin: int) -> Survey:
+        """A survey of a segment that says which record is the first from `begin` on, and whether there is one."""
+        segment = self.segments[index]
+        survey = self.surveys[segment.start_offset]
+        end = min(survey.end_offset, self.end.offset)
+        if not segment.header_bytes or begin <= survey.from_offset or begin >= end:
+            return survey
+        # A whole entry of DLedger may hold no record, also where the log is sound by its recovery: the first record may
+        # come later than the entry at `begin`, or not at all.
+        task = SurveyTask(segment, begin, end, Checks(), index < self.recovered_from, PIECE_BYTES)
+        (following,) = survey_segments(self.spark, self.directory, [task])
+        return following
 
     def surveyed(self, from_offset: int, to_offset: int) -> list[Survey]:
         """Surveys of the segments of an append, as far as they exist."""
@@ -228,8 +244,8 @@ class BrokerLog:
         for found in survey_segments(self.spark, self.directory, tasks):
             self.surveys[found.start_offset] = found
 
-    def _pieces(self, index: int, begin: int) -> list[Piece]:
-        segment, survey = self.segments[index], self.surveys[self.segments[index].start_offset]
+    def _pieces(self, index: int, begin: int, survey: Survey) -> list[Piece]:
+        segment = self.segments[index]
         end = min(survey.end_offset, self.end.offset)
         if not survey.records or begin >= end:
             return []

@@ -76,14 +76,14 @@ def end_of(record: Record) -> int:
     return record.physical_offset + record.size_bytes
 
 
-def offsets(log: BrokerLog) -> list[int]:
-    """Offsets of the records an import takes, which the pieces say themselves."""
-    following = log.next_rows(log.start_offset, 2**62)
+def offsets(log: BrokerLog, from_offset: int | None = None) -> list[int]:
+    """Offsets of the records an import takes (from an offset on), which the pieces say themselves."""
+    following = log.next_rows(log.start_offset if from_offset is None else from_offset, 2**62)
     found = []
     for piece in following.pieces:
         for batch in piece_rows(log.directory, piece, LogColumns(None)):
             found += batch.column("physical_offset").to_pylist()
-    assert following.first_offset in (None, found[0])
+    assert following.first_offset in (None, *found[:1])
     assert following.records in (None, len(found))
     return found
 
@@ -151,6 +151,36 @@ def test_what_is_no_record_in_a_whole_entry_is_passed_by_also_where_dledger_reco
             (damage,) = log.damage()
             assert (damage.from_at, damage.to_at) == (member.position(number), end_of(member.records[number]))
             assert log.end.truncated_at is None
+
+
+def test_an_entry_without_a_record_may_be_the_next_one_to_import(spark: SparkSession, member: Member):
+    """Each border between two entries is where an import may have ended; the entry after it is damaged, or is not."""
+    for numbers in ((1, 16, 17), (19,)):
+        member.files = encode_entry_files(member.records, SEGMENT_BYTES)
+        for number in numbers:
+            member.damage(member.records[number].physical_offset + 4, bytes(4))
+        log = member.write().log(spark)
+        whole = [one for number, one in enumerate(member.records) if number not in numbers]
+        for record in member.records:
+            expected = [one.physical_offset for one in whole if one.physical_offset > record.physical_offset]
+            assert offsets(log, end_of(record)) == expected
+            assert bool(log.next_rows(end_of(record), 2**62).pieces) == bool(expected)
+
+
+@pytest.mark.slow
+def test_an_import_goes_on_after_an_entry_without_a_record(
+    commitlake: Commitlake, new_store: Callable[..., Store], member: Member
+):
+    store = new_store(mappedFileSizeCommitLog=str(SEGMENT_BYTES))
+    for number in (16, 19):
+        member.damage(member.records[number].physical_offset + 4, bytes(4))
+    for committed, messages in ((15, 16), (18, 2), (19, 0), (19, 0)):
+        member.write(committed)
+        run = commitlake("import_store", "--store", store.uri, "--from", member.root)
+        assert (run.exit_status, run.result["messages"]) == (0, messages), run.stderr
+    rows = store.commitlog.orderBy("physical_offset").collect()
+    expected = [one.physical_offset for number, one in enumerate(member.records) if number not in (16, 19)]
+    assert [row.physical_offset for row in rows] == expected
 
 
 def test_a_damaged_header_before_the_recovered_part_is_stepped_over(spark: SparkSession, member: Member):
