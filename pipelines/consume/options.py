@@ -104,6 +104,8 @@ class Options:
         """Raises BadInput for options that contradict each other."""
         if self.is_broadcasting and self.client_id is None:
             raise BadInput("--model broadcasting needs --client-id: each client has offsets of its own")
+        if self.client_id is not None and not self.client_id.strip():
+            raise BadInput("--client-id is empty; expected the name of a client")
         if self.offsets_file is not None and not self.is_broadcasting:
             raise BadInput(
                 "--offsets-file is a broadcasting client's; a clustering group's offsets are the store's: leave it out, or "

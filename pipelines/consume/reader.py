@@ -46,6 +46,7 @@ from pipelines.consume.pages import (
     size_after,
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
+from pipelines.consume.shares import queues_of
 from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
@@ -182,7 +183,11 @@ class Reader:
         positions, ends = {}, {queue: each.max_offset for queue, each in bounds.items()}
         for queue, each in bounds.items():
             offset = None if self.options.read_from == ReadFrom.memory else known.get(queue)
-            start = self._first(at, queue, bounds) if offset is None else self._at_most_end(at, queue, offset)
+            start = (
+                self._first(at, queue, bounds, known)
+                if offset is None
+                else self._at_most_end(at, queue, offset)
+            )
             positions[queue] = max(start, each.min_offset)
         source = at
         if self.source.uri != at.store.uri:
@@ -221,6 +226,8 @@ class Reader:
         held  the locks of this run; None: its queues need none
         """
         self.held = held
+        if self.options.from_ == From.last:
+            self._begin_at_the_ends(self.run.store.snapshot())
         at = self.run.store.snapshot()
         if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
@@ -247,6 +254,21 @@ class Reader:
         read = mine if held is None else [queue for queue in mine if held.holds(queue)]
         self._read_pages(here, {queue: here.positions[queue] for queue in read})
         self._record_begun()
+
+    def _begin_at_the_ends(self, at: Snapshot) -> None:
+        """Record the ends of all queues of the topic, where the group has read none of them.
+
+        Of all of them in one commit, also of those that other clients read: a queue without an offset is a new one later.
+        """
+        topic = self.selection.subscription.topic
+        if self._has_read(topic, self._known(at)):
+            return
+        ends = {queue: each.max_offset for queue, each in read_queues(at, queues_of(at, topic)).items()}
+        if ends:
+            self.record([Reached(queue, end, was=end, is_alone=True) for queue, end in ends.items()])
+
+    def _has_read(self, topic: str, known: Mapping[Queue, Offset]) -> bool:
+        return self.options.read_from != ReadFrom.memory and any(name == topic for name, _ in known)
 
     def _report_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
         """Warn of recorded offsets outside the bounds of their queue, from which the group cannot read on."""
@@ -528,13 +550,22 @@ class Reader:
             if name == broker
         }
 
-    def _first(self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any]) -> int:
-        """The offset at which to begin a queue without a recorded one (2.2)."""
+    def _first(
+        self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any], known: Mapping[Queue, Offset]
+    ) -> int:
+        """The offset at which to begin a queue without a recorded one (2.2).
+
+        A queue that was made after the group began to read is read from its first message, as a broker has it, and so are
+        retries of messages that failed in an earlier run.
+        """
         is_retry = queue[0] == self.selection.retry_topic
         if self.options.from_ == From.timestamp and not is_retry:
             assert self.options.timestamp is not None, "expected by expect_sense"
             return offset_by_time(at, bounds[queue], self.options.timestamp, "lower")
-        at_end = self.options.from_ == (From.timestamp if is_retry else From.last)
+        if is_retry:
+            at_end = self.options.from_ == From.timestamp and not known
+        else:
+            at_end = self.options.from_ == From.last and not self._has_read(queue[0], known)
         end: int = bounds[queue].max_offset
         return end if at_end else 0
 

@@ -8,6 +8,7 @@ from pipelines.consume.options import Options
 from pipelines.errors import BadInput
 from pipelines.rocketmq.names import retry_topic
 from pipelines.store.head import read_head
+from pipelines.store.snapshot import Snapshot
 from pipelines.store.topics import read_topics
 from pipelines.store.work import Work
 
@@ -18,24 +19,17 @@ def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queu
     Raises BadInput where `allocate` does, and for configured queues that the topic does not have.
     """
     at = run.store.snapshot()
-    topics = read_topics(at)
-    if topic not in topics:
+    if topic not in read_topics(at):
         run.say(
             f"topic {topic} has no configuration (it was deleted, or imported without topics.json), so nothing of it is "
             f"read; `commitlake topics create {topic}` makes its queues readable again"
         )
-    queues = [
-        (topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)
-    ]
-    retry = retry_topic(options.group)
+    queues = queues_of(at, topic)
     if options.is_broadcasting:
         assert options.client_id is not None, "expected by expect_sense"
         return [(options.client_id, queues)]
-    # Retries may lie in more queues than the topic is configured to have: those of an imported broker, or of a group whose
-    # number of retry queues was raised while its retry topic kept the old one.
-    used = [queue_id for name, queue_id in read_head(at).next_queue_offsets if name == retry]
-    configured = topics[retry].read_queue_nums if retry in topics else 0
-    retries = [(retry, queue_id) for queue_id in range(max([configured, *(used_id + 1 for used_id in used)]))]
+    retry = retry_topic(options.group)
+    retries = _retries_of(at, retry)
     if not options.clients:
         return [("", queues + retries)]
     broker = run.store.settings["brokerName"]
@@ -52,6 +46,23 @@ def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queu
                 owned_by[client] += [(name, int(text.rpartition(":")[2])) for text in owned]
     reading = owned_by if options.client_id is None else {options.client_id: owned_by[options.client_id]}
     return [("", owned) for owned in reading.values() if owned]
+
+
+def queues_of(at: Snapshot, topic: str) -> list[Queue]:
+    """The queues of a topic that may be read, as it is configured."""
+    topics = read_topics(at)
+    return [(topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)]
+
+
+def _retries_of(at: Snapshot, retry: str) -> list[Queue]:
+    """The queues of a retry topic, which may be more than it is configured to have.
+
+    An imported broker had them, or the group's number of retry queues was raised while its retry topic kept the old one.
+    """
+    used = [queue_id for name, queue_id in read_head(at).next_queue_offsets if name == retry]
+    topics = read_topics(at)
+    configured = topics[retry].read_queue_nums if retry in topics else 0
+    return [(retry, queue_id) for queue_id in range(max([configured, *(used_id + 1 for used_id in used)]))]
 
 
 def _expect_queues(client: str, owned: Sequence[str], queues: Sequence[str]) -> None:

@@ -101,6 +101,48 @@ def test_a_group_begins_at_a_time_and_reads_again_only_from_memory(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("memory", [(), ("--read-from", "memory")])
+def test_what_failed_in_a_run_that_began_at_a_time_is_retried(
+    life: Callable[..., Life], listeners: Listeners, memory: tuple[str, ...]
+) -> None:
+    """The retry topic is made for it, after the group has begun: only what was there before is left out."""
+    store = life()
+    fill(store, "before", now=B - 1_000)
+    fill(store, "later")
+    began = ("--from", "timestamp", "--timestamp", B)
+    consume(store, B, listeners.name("by_body"), *began, failed=1, sent_back=1)
+    store.deliver(B + 10_000_000)
+    store.job("dispatch", B + 10_000_000)
+    consume(store, B + 10_000_000, listeners.name("accept"), *began, *memory, consumed=1)
+    assert [entry[3:] for entry in listeners.handed()] == [
+        ["later", 1],
+        ["later", 0],
+    ]  # the retry topic comes first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clients", [(), ("--clients", "a,b"), ("--clients", "a,b", "--client-id", "a")])
+def test_a_group_that_began_at_the_end_reads_all_of_a_queue_that_was_added(
+    life: Callable[..., Life], listeners: Listeners, clients: tuple[str, ...]
+) -> None:
+    store = life()
+    store.job("topics", B, "create", "T", "--queues", 2)
+    fill(store, "old", "old too")
+    consume(store, B, listeners.name("accept"), "--from", "last", *clients)
+    assert offsets(store) == {("T", 0): 1, ("T", 1): 1}  # of all clients, also of one that has not read yet
+    store.job("topics", B, "update", "T", "--queues", 3)
+    store.put(B, *[{"topic": "T", "queue_id": n, "body": f"new{n}"} for n in range(3)])
+    store.job("dispatch", B)
+    if "--client-id" in clients:
+        consume(store, B, listeners.name("accept"), "--from", "last", *clients, consumed=2)
+        clients = (*clients[:-1], "b")
+        consume(store, B, listeners.name("accept"), "--from", "last", *clients, consumed=1)
+    else:
+        consume(store, B, listeners.name("accept"), "--from", "last", *clients, consumed=3)
+    assert offsets(store) == {("T", 0): 2, ("T", 1): 2, ("T", 2): 1}
+
+
+@pytest.mark.slow
 def test_a_run_begins_no_further_page_after_its_seconds(
     life: Callable[..., Life], listeners: Listeners, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -403,6 +445,7 @@ def test_filters_select_and_collisions_are_told_apart(
             "--filter-type is REGEX; expected one of TAG, SQL92, CLASS",
         ),
         (("--model", "broadcasting"), "needs --client-id"),
+        (("--model", "broadcasting", "--client-id", " "), "--client-id is empty"),
         (("--from", "timestamp"), "--from timestamp and --timestamp MS go together"),
         (("--clients", "a,b", "--client-id", "c"), "--client-id c is none of --clients a, b"),
         (("--offsets-file", "x.json"), "--offsets-file is a broadcasting client's"),
