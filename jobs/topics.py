@@ -20,6 +20,7 @@ from pipelines.store.groups import (
     plan_update_group,
     read_groups,
 )
+from pipelines.store.head import read_head
 from pipelines.store.plan import Plan
 from pipelines.store.role import expect_master
 from pipelines.store.snapshot import Snapshot
@@ -219,6 +220,26 @@ def _tell_outcome(run: Run, request: Request, wrote: bool) -> None:
         at = run.store.snapshot()
         known: Topics | Groups = read_topics(at) if request.changes_topic else read_groups(at)
         _tell_without_effect(run, known, request.name)
+        if "read_queue_nums" in request.topic:
+            _warn_of_unread(run, at, request.name, request.topic["read_queue_nums"])
+
+
+def _warn_of_unread(run: Run, at: Snapshot, topic: str, read_queue_nums: int) -> None:
+    """Warn of queues with messages that no group reads any more, as a broker does not offer them either."""
+    head = read_head(at)
+    beyond = [
+        queue_id
+        for (name, queue_id), end in head.next_queue_offsets.items()
+        if name == topic
+        and queue_id >= read_queue_nums
+        and end > head.min_queue_offsets.get((name, queue_id), 0)
+    ]
+    if beyond:
+        run.warn(
+            f"queues {min(beyond)} to {max(beyond)} of {topic} have messages, and groups read no queue after "
+            f"{read_queue_nums - 1}: what they have not read there stays unread. `commitlake topics update {topic} "
+            f"--read-queues {max(beyond) + 1}` makes these queues readable again"
+        )
 
 
 def _tell_without_effect(run: Run, configs: Topics | Groups, of: str | None = None) -> None:

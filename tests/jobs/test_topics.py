@@ -1,8 +1,11 @@
 """`commitlake topics` as a user types it."""
 
 import json
+from collections.abc import Callable
 
 import pytest
+
+from tests.life import B, Life
 
 
 @pytest.fixture
@@ -42,6 +45,14 @@ def test_a_topics_life(topics, store):
     assert topics("delete", "orders").result["topics"] == 1
     assert topics("delete", "orders").stderr.strip() == "there is no orders; nothing to delete"
     assert store.topics.where("topic = 'orders'").count() == 0
+
+
+def test_queues_with_messages_that_are_read_no_more_are_named(life: Callable[..., Life]) -> None:
+    store = life()
+    store.put(B, *({"topic": "T", "queue_id": queue_id} for queue_id in range(4)))
+    update = ("topics", B, "update", "T")
+    assert "queues 2 to 3 of T have messages" in store.job(*update, "--queues", 2).stderr
+    assert "have messages" not in store.job(*update, "--read-queues", 4).stderr
 
 
 def test_a_groups_life(topics, store):

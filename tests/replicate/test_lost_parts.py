@@ -87,13 +87,13 @@ def test_a_tail_that_an_old_master_has_lost_is_cut_off_as_if_it_were_there(
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 0
 
 
-@pytest.mark.parametrize("step", ["_plan_bounds", "plan_void", "_plan_holes", "take_out"])
-def test_a_cut_of_a_lost_tail_that_was_killed_is_made_again(
-    lost_tail: Split, monkeypatch: pytest.MonkeyPatch, step: str
+def test_a_cut_of_a_lost_tail_that_was_killed_at_one_step_after_the_other_is_made_again(
+    lost_tail: Split, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, new = lost_tail
-    with killed_at(monkeypatch, truncate, step):
-        replicate(old.store.uri, new.store.uri, exit_status=9)
+    for step in ("_plan_bounds", "plan_void", "_plan_holes", "take_out"):
+        with killed_at(monkeypatch, truncate, step):
+            replicate(old.store.uri, new.store.uri, exit_status=9)
     assert replicate(old.store.uri, new.store.uri).result["copied"] == 1
     assert [row.next_offset for row in old.store.consumer_offsets.collect()] == [1]
     expect_one_log(old, new)
@@ -140,8 +140,7 @@ def test_a_table_that_was_put_back_while_a_cut_was_half_made_hides_no_end(
     expect_one_log(old, new)
 
 
-@pytest.mark.parametrize("versions", ["the newest", "all"])
-@pytest.mark.parametrize("step", ["_plan_bounds", "take_out"])
+@pytest.mark.parametrize(("step", "versions"), [("_plan_bounds", "all"), ("take_out", "the newest")])
 def test_bounds_whose_files_are_lost_while_a_cut_is_half_made_hide_nothing(
     split: Split, monkeypatch: pytest.MonkeyPatch, versions: str, step: str
 ) -> None:
