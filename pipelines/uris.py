@@ -1,5 +1,6 @@
 """URIs and paths: without user information, which tables and logs would keep, without glob patterns, on this machine."""
 
+import posixpath
 import re
 from urllib.parse import urlsplit
 
@@ -7,7 +8,10 @@ from pipelines.errors import BadInput
 
 # Matches the part of an authority before the @. abfss://CONTAINER@ACCOUNT and hdfs://USER@HOST hold no secret.
 _USER = re.compile(r"\A([A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
-_KEYS_IN_PLACE_OF_USERS = ("s3", "s3a", "s3n", "gs")
+S3_SCHEMES = ("s3", "s3a", "s3n")
+_KEYS_IN_PLACE_OF_USERS = (*S3_SCHEMES, "gs")
+# A name node's port where a URI has none.
+HDFS_PORT = 8020
 # A scheme has two letters or more: one letter is a drive or a name.
 _SCHEME = re.compile(r"(?:([A-Za-z][A-Za-z0-9+.-]+):)?(.*)", re.DOTALL)
 
@@ -50,6 +54,22 @@ def _has_secret(uri: str) -> bool:
         return False
     user = found[0][len(found[1]) : -1]
     return ":" in user or urlsplit(uri).scheme.lower() in _KEYS_IN_PLACE_OF_USERS
+
+
+def one_spelling(uri: str) -> tuple[str, str, str]:
+    """The parts of a URI elsewhere than on this machine, the same for its usual spellings.
+
+    >>> one_spelling("s3a://Box/a/./b/") == one_spelling("S3://box/a//b"), one_spelling("hdfs://N:8020/a")[1]
+    (True, 'n')
+    """
+    parts = urlsplit(uri)
+    scheme, authority = parts.scheme.lower(), parts.netloc.lower()
+    if scheme in S3_SCHEMES:
+        scheme = "s3a"
+    if scheme == "hdfs":
+        authority = authority.removesuffix(f":{HDFS_PORT}")
+    rest = uri.partition("://")[2]
+    return scheme, authority, posixpath.normpath(rest[len(parts.netloc) :] or "/")
 
 
 def literal_path(path: str) -> str:

@@ -3,6 +3,7 @@
 import pytest
 
 from pipelines.errors import BadInput
+from pipelines.store.lock import is_same_directory
 from pipelines.uris import expect_no_secret, without_user
 
 pytestmark = pytest.mark.quick
@@ -55,3 +56,19 @@ def test_a_store_whose_name_is_not_text_is_refused(commitlake, tmp_path) -> None
     run = commitlake("query", "--store", f"{tmp_path}/x\udcff", "by-id", "0" * 32)
     assert run.exit_status == 2
     assert "has bytes that are not UTF-8" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_same"),
+    [
+        ("s3a://b/x", "s3://b/x/", True),
+        ("hdfs://node:8020/a", "hdfs://Node/a/.", True),
+        ("hdfs://node:9000/a", "hdfs://node/a", False),
+        ("s3a://b/x", "s3a://b/y", False),
+        ("s3a://b/x#1", "s3a://b/x", False),
+        ("s3a://b/x%20y", "s3a://b/x y", False),
+        ("/b/x", "s3a://b/x", False),
+    ],
+)
+def test_a_store_elsewhere_is_known_by_any_spelling(one: str, other: str, is_same: bool) -> None:
+    assert is_same_directory(one, other) == is_same

@@ -22,7 +22,7 @@ from pyspark.util import InheritableThread
 
 from pipelines.spark_internals.files import locked_by_jvm
 from pipelines.spark_internals.sessions import make_active
-from pipelines.uris import local_path
+from pipelines.uris import local_path, one_spelling
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def is_same_directory(one: str, other: str) -> bool:
     if one == other:
         return True
     if paths[0] is None or paths[1] is None:
-        return False
+        return paths == (None, None) and one_spelling(one) == one_spelling(other)
     try:
         return os.path.samefile(paths[0], paths[1])
     except OSError:  # one of them does not exist
