@@ -1,12 +1,13 @@
 """The command line without Spark: help, completion and misspelt options are answered at once, little is loaded."""
 
 import ast
+import io
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 from urllib.parse import urlparse
 
 import typer
@@ -37,10 +38,34 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
 
 
 def open_what_is_closed() -> None:
-    """Have what a job prints go nowhere where its output was closed by `>&-`; Python has None there."""
+    """Have what a job prints go nowhere where nobody reads it.
+
+    Its output was closed by `>&-`, where Python has None, or the reader of stderr leaves while the job runs.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", errors="backslashreplace"))  # noqa: SIM115
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = Stderr(
+            sys.stderr.buffer, sys.stderr.encoding, sys.stderr.errors, line_buffering=True, write_through=True
+        )
+
+
+class Stderr(io.TextIOWrapper):
+    """A stderr whose reader may leave, as `head` does in `2>&1 | head`: that is no failure of the job."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except BrokenPipeError:
+            leave(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except BrokenPipeError:
+            leave(self)
 
 
 def end_interrupted(job_name: Sequence[str], arguments: Sequence[str]) -> NoReturn:
@@ -89,13 +114,13 @@ def print_result(line: dict[str, Any]) -> None:
     try:
         print(json.dumps(line, ensure_ascii=False), flush=True)
     except BrokenPipeError:
-        leave_stdout()
+        leave(sys.stdout)
 
 
-def leave_stdout() -> None:
-    """Have what is left to print on stdout go nowhere: its reader, such as `head`, has what it needs and is gone."""
+def leave(stream: TextIO) -> None:
+    """Have what is left to print on a stream go nowhere: its reader, such as `head`, has what it needs and is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from jobs.launch.command_line import leave_stdout
+from jobs.launch.command_line import leave
 from jobs.launch.printable import printable
 from pipelines.views.text import base64_text
 
@@ -129,7 +129,7 @@ def _each(rows: DataFrame, limit: int | None, write: Callable[[Row], Any]) -> Sh
         try:
             write(row)
         except BrokenPipeError:
-            leave_stdout()
+            leave(sys.stdout)
             return Shown(count, was_cut=True)
         count += 1
     return Shown(count, was_cut=False)
