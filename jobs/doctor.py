@@ -77,7 +77,7 @@ def _checks(run: Run) -> Iterator[Check]:
         whole = next(looked_at([("tables", lambda: tables(store))]))
         yield whole
         if store.exists():
-            yield from looked_at(store_looks(store))
+            yield from looked_at(store_looks(store, run.now_ms))
 
 
 def _session_settings() -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from jobs.launch.listings import list_groups, list_topics, told_without_effect
 from jobs.launch.output import Output
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
+from pipelines.rocketmq.names import RETRY_PREFIX
 from pipelines.store.groups import (
     Groups,
     SubscriptionGroupConfig,
@@ -20,7 +21,7 @@ from pipelines.store.groups import (
     plan_update_group,
     read_groups,
 )
-from pipelines.store.head import read_head
+from pipelines.store.head import head_as_found
 from pipelines.store.plan import Plan
 from pipelines.store.role import expect_master
 from pipelines.store.snapshot import Snapshot
@@ -48,6 +49,8 @@ class Action(StrEnum):
 
 
 # The options of topics and those of groups; an option of the other kind is refused.
+# At most this many queues are listed in a warning.
+QUEUES_NAMED = 20
 TOPIC_OPTIONS = ("queues", "read_queues", "write_queues", "perm", "order", "filter_type", "attributes")
 GROUP_OPTIONS = (
     "retry_queues",
@@ -226,19 +229,22 @@ def _tell_outcome(run: Run, request: Request, wrote: bool) -> None:
 
 def _warn_of_unread(run: Run, at: Snapshot, topic: str, read_queue_nums: int) -> None:
     """Warn of queues with messages that no group reads any more, as a broker does not offer them either."""
-    head = read_head(at)
-    beyond = [
+    if topic.startswith(RETRY_PREFIX):
+        return  # a group reads its retries in all queues
+    head = head_as_found(at)
+    beyond = sorted(
         queue_id
         for (name, queue_id), end in head.next_queue_offsets.items()
         if name == topic
         and queue_id >= read_queue_nums
         and end > head.min_queue_offsets.get((name, queue_id), 0)
-    ]
+    )
     if beyond:
+        more = f" and {len(beyond) - QUEUES_NAMED} more" if len(beyond) > QUEUES_NAMED else ""
         run.warn(
-            f"queues {min(beyond)} to {max(beyond)} of {topic} have messages, and groups read no queue after "
-            f"{read_queue_nums - 1}: what they have not read there stays unread. `commitlake topics update {topic} "
-            f"--read-queues {max(beyond) + 1}` makes these queues readable again"
+            f"groups read the first {read_queue_nums} queues of {topic} from now on: what they have not read of queues "
+            f"{', '.join(map(str, beyond[:QUEUES_NAMED]))}{more} stays unread. `commitlake topics update {topic} "
+            f"--read-queues {beyond[-1] + 1}` makes them readable again"
         )
 
 

@@ -62,14 +62,14 @@ def one_spelling(uri: str) -> tuple[str, str, str]:
     >>> one_spelling("s3a://Box/a/./b/") == one_spelling("S3://box/a//b"), one_spelling("hdfs://N:8020/a")[1]
     (True, 'n')
     """
-    parts = urlsplit(uri)
-    scheme, authority = parts.scheme.lower(), parts.netloc.lower()
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    scheme, authority = scheme.lower(), authority.lower()
     if scheme in S3_SCHEMES:
         scheme = "s3a"
     if scheme == "hdfs":
         authority = authority.removesuffix(f":{HDFS_PORT}")
-    rest = uri.partition("://")[2]
-    return scheme, authority, posixpath.normpath(rest[len(parts.netloc) :] or "/")
+    return scheme, authority, posixpath.normpath("/" + path.lstrip("/"))
 
 
 def literal_path(path: str) -> str:

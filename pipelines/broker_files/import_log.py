@@ -196,9 +196,8 @@ def _with_queues(head: LogHead, queues: Iterable[tuple[str, int, int, int]]) -> 
 
 def checked_head(at: Snapshot, broker: BrokerStore) -> LogHead:
     """The store's log head, where the broker's log continues the store's. Raises BadInput as check_goes_on does."""
-    bounds_version = at.version(
-        QUEUE_BOUNDS
-    )  # pinned before the log: it may be older than the log, never newer
+    # Pinned before the log: it may be older than the log, never newer.
+    bounds_version = at.version(QUEUE_BOUNDS)
     as_of = at.number(COMMITLOG), bounds_version
     if as_of not in broker.heads:
         head = read_head(at) if at.number(COMMITLOG) >= 0 else first_head(broker.log)

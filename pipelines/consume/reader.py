@@ -46,7 +46,7 @@ from pipelines.consume.pages import (
     size_after,
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
-from pipelines.consume.shares import queues_of
+from pipelines.consume.shares import queues_of, retries_of
 from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
@@ -226,8 +226,8 @@ class Reader:
         held  the locks of this run; None: its queues need none
         """
         self.held = held
-        if self.options.from_ == From.last:
-            self._begin_at_the_ends(self.run.store.snapshot())
+        if self.options.from_ != From.first:
+            self._begin_together(self.run.store.snapshot())
         at = self.run.store.snapshot()
         if self.options.offsets_file is None:
             at.preload(CONSUMER_OFFSETS)
@@ -244,7 +244,7 @@ class Reader:
         self.begun = {
             queue: self._reached(queue, here.positions[queue], here.generation(queue), is_alone=True)
             for queue in mine
-            if queue not in here.known
+            if (queue not in here.known and not self._only_looks_at(queue, here))
             or queue in self.set_back
             or here.positions[queue] > self.recorded[queue]
         }
@@ -255,20 +255,26 @@ class Reader:
         self._read_pages(here, {queue: here.positions[queue] for queue in read})
         self._record_begun()
 
-    def _begin_at_the_ends(self, at: Snapshot) -> None:
-        """Record the ends of all queues of the topic, where the group has read none of them.
+    def _begin_together(self, at: Snapshot) -> None:
+        """Record in one commit the ends at which a group begins that has read nothing yet.
 
-        Of all of them in one commit, also of those that other clients read: a queue without an offset is a new one later.
+        Of all queues, also of those that other clients or later subscriptions read: a queue without an offset is a new one
+        afterwards.
         """
-        topic = self.selection.subscription.topic
-        if self._has_read(topic, self._known(at)):
-            return
-        ends = {queue: each.max_offset for queue, each in read_queues(at, queues_of(at, topic)).items()}
+        self.known_cuts = KnownCuts.before(at)
+        known, topic = self._known(at), self.selection.subscription.topic
+        queues: Sequence[Queue] = ()
+        if self.options.from_ == From.last and not _has_read(topic, known):
+            queues = queues_of(at, topic)
+        elif self.options.from_ == From.timestamp and not known and not self.options.is_broadcasting:
+            queues = retries_of(at, self.selection.retry_topic)
+        ends = {queue: each.max_offset for queue, each in read_queues(at, queues).items()} if queues else {}
         if ends:
             self.record([Reached(queue, end, was=end, is_alone=True) for queue, end in ends.items()])
 
-    def _has_read(self, topic: str, known: Mapping[Queue, Offset]) -> bool:
-        return self.options.read_from != ReadFrom.memory and any(name == topic for name, _ in known)
+    def _only_looks_at(self, queue: Queue, here: Standing) -> bool:
+        """Whether where this run begins a queue without an offset says nothing about where the group does: from memory."""
+        return self.options.read_from == ReadFrom.memory and _has_read(queue[0], here.known)
 
     def _report_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
         """Warn of recorded offsets outside the bounds of their queue, from which the group cannot read on."""
@@ -559,15 +565,20 @@ class Reader:
         retries of messages that failed in an earlier run.
         """
         is_retry = queue[0] == self.selection.retry_topic
-        if self.options.from_ == From.timestamp and not is_retry:
+        is_memory = self.options.read_from == ReadFrom.memory
+        if self.options.from_ == From.timestamp and (not is_retry or is_memory):
             assert self.options.timestamp is not None, "expected by expect_sense"
             return offset_by_time(at, bounds[queue], self.options.timestamp, "lower")
         if is_retry:
             at_end = self.options.from_ == From.timestamp and not known
         else:
-            at_end = self.options.from_ == From.last and not self._has_read(queue[0], known)
+            at_end = self.options.from_ == From.last and (is_memory or not _has_read(queue[0], known))
         end: int = bounds[queue].max_offset
         return end if at_end else 0
+
+
+def _has_read(topic: str, known: Mapping[Queue, Offset]) -> bool:
+    return any(name == topic for name, _ in known)
 
 
 def _lie_from(messages: pa.Table, next_offsets: pa.Array) -> int:

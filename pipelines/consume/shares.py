@@ -29,7 +29,7 @@ def shares(run: Work, options: Options, topic: str) -> list[tuple[str, list[Queu
         assert options.client_id is not None, "expected by expect_sense"
         return [(options.client_id, queues)]
     retry = retry_topic(options.group)
-    retries = _retries_of(at, retry)
+    retries = retries_of(at, retry)
     if not options.clients:
         return [("", queues + retries)]
     broker = run.store.settings["brokerName"]
@@ -54,7 +54,7 @@ def queues_of(at: Snapshot, topic: str) -> list[Queue]:
     return [(topic, queue_id) for queue_id in range(topics[topic].read_queue_nums if topic in topics else 0)]
 
 
-def _retries_of(at: Snapshot, retry: str) -> list[Queue]:
+def retries_of(at: Snapshot, retry: str) -> list[Queue]:
     """The queues of a retry topic, which may be more than it is configured to have.
 
     An imported broker had them, or the group's number of retry queues was raised while its retry topic kept the old one.

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -25,19 +24,19 @@ from pipelines.store.sql_text import delta_table
 from pipelines.store.store import Store
 from pipelines.uris import local_path
 from schemas import COMMITLOG, DERIVED, JOB_RUNS, PROGRESS, TABLES, Table
-from schemas.job_runs import is_missed
+from schemas.job_runs import WRITE_ELSEWHERE, is_missed
 
 STAGING = "_staging"
 
 
-def store_looks(store: Store) -> list[tuple[str, Look]]:
+def store_looks(store: Store, now_ms: int) -> list[tuple[str, Look]]:
     """The checks of a store whose tables are all there."""
     return [
         ("files", partial(files, store)),
         ("settings", partial(settings, store)),
         ("writing", partial(writing, store)),
         ("dispatch", partial(dispatch, store)),
-        ("job runs", partial(job_runs, store)),
+        ("job runs", partial(job_runs, store, now_ms)),
         ("leftovers", partial(leftovers, store)),
     ]
 
@@ -159,14 +158,13 @@ def dispatch(store: Store) -> Check:
     return warn("dispatch", found, f"`commitlake dispatch --store {store.uri}`")
 
 
-def job_runs(store: Store) -> Check:
+def job_runs(store: Store, now_ms: int) -> Check:
     """Jobs whose newest run with a row failed; one that has written since is fixed. Queries have nothing to do again."""
     newest = (
         store.read(JOB_RUNS)
         .groupBy("job")
         .agg(F.max_by("status", "started_ms").alias("status"), F.max("started_ms").alias("started_ms"))
     )
-    now_ms = time.time_ns() // 1_000_000
     runs = newest.where(F.col("status") != "ok").orderBy("job").collect()  # a row a job
     failed = [row for row in runs if is_missed(row.job, row.started_ms, now_ms)]
     if not failed:
@@ -174,8 +172,9 @@ def job_runs(store: Store) -> Check:
     found = ", ".join(f"{row.job} failed at {moment(row.started_ms)} UTC" for row in failed)
     return warn(
         "job runs",
-        f"{found} and has written nothing since",
-        "it is safe to run again; --debug says more. A run that finds nothing to do, a backup and an export leave no row",
+        f"{found}, and no good run of it is recorded since",
+        "it is safe to run again; --debug says more. A run that finds nothing to do leaves no row, nor does a good one of "
+        f"{', '.join(WRITE_ELSEWHERE)}",
     )
 
 

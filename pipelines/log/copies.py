@@ -198,7 +198,7 @@ def without_copy(at: Snapshot, too_large: Sequence[tuple[int, int]]) -> list[str
         for row in rows.select("queue_offset", "queue_id", "topic", "physical_offset").collect()
     ]
     more = len(too_large) - len(named)
-    return [*lines, f"and {more:,} more messages for the same reason"] if more else lines
+    return [*lines, f"so are {more:,} more messages, for the same reason"] if more else lines
 
 
 def _expect_once(slim: pa.Table) -> None:

@@ -139,9 +139,8 @@ class Put:
 
         Raises BadInput where another put has put other content under an id that the user chose.
         """
-        bounds_version = at.version(
-            QUEUE_BOUNDS
-        )  # pinned before the log: it may be older than the log, never newer
+        # Pinned before the log: it may be older than the log, never newer.
+        bounds_version = at.version(QUEUE_BOUNDS)
         if found.append_seq != at.number(COMMITLOG):
             found = replace(find(at, self.batch_id), same=found.same)
         elif found.bounds_version != bounds_version:

@@ -2,7 +2,7 @@
 
 from pyspark.sql import DataFrame
 
-from pipelines.errors import BadInput, in_words
+from pipelines.errors import BadInput
 from pipelines.log.append_ids import TRACE_PREFIX, is_put_by
 from pipelines.produce.put_input import PutOptions, put_input
 from pipelines.produce.trace import traces_of_sends
@@ -34,11 +34,9 @@ def trace_batch(work: Work, batch_id: str, appended: int, already: int) -> None:
     """
     try:
         _trace_batch(work, batch_id, appended, already)
-    except Exception as failure:
-        if work.is_interruption(failure):
-            raise
-        # Only a warning: the messages are in the log, and a put that failed now would say that they are not.
-        work.warn(f"what was put is not traced: {in_words(failure)}; the same put again traces it")
+    except BadInput as refused:
+        # Only a warning: the messages are in the log, and a put that is refused says that they are not.
+        work.warn(f"what was put is not traced: {refused}; the same put again traces it")
 
 
 def _trace_batch(work: Work, batch_id: str, appended: int, already: int) -> None:

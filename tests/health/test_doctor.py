@@ -4,7 +4,6 @@ import hashlib
 import json
 import shutil
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -182,17 +181,23 @@ def test_a_store_that_is_well_and_then_is_not(spark, commitlake, store: Store, t
     assert "commitlog has delta.appendOnly = not set, expected true" in check.found
     assert "topics" not in check.found  # a column more does no harm
 
-    yesterday = time.time_ns() // 1_000_000 - 25 * 3_600_000
+    now_ms = B + 100 * 3_600_000
+    yesterday = now_ms - 25 * 3_600_000
     runs = [(job, job, B, 1.0, "failed", "{}") for job in ("deliver", "sql")]
     runs += [("backup", "then", yesterday, 1.0, "failed", "{}")]
     failed = spark.createDataFrame(runs, JOB_RUNS.columns)
     commit(store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, failed),)))
     # A query that failed is nobody's work to do again.
-    assert job_runs(store).found == "deliver failed at 2023-11-14 22:13:20 UTC and has written nothing since"
+    assert (
+        job_runs(store, now_ms).found
+        == "deliver failed at 2023-11-14 22:13:20 UTC, and no good run of it is recorded since"
+    )
     lately = [("backup", "now", yesterday + 2 * 3_600_000, 1.0, "failed", "{}")]
     failed = spark.createDataFrame(lately, JOB_RUNS.columns)
     commit(store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, failed),)))
-    assert job_runs(store).found.startswith("backup failed at ")  # though a good one would leave no row
+    assert job_runs(store, now_ms).found.startswith(
+        "backup failed at "
+    )  # though a good one would leave no row
     Path(store.uri, "_staging", "killed").mkdir(parents=True)
     assert leftovers(store).verdict == Verdict.warn
     assert writing(store).verdict == Verdict.ok

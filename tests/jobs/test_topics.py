@@ -51,8 +51,8 @@ def test_queues_with_messages_that_are_read_no_more_are_named(life: Callable[...
     store = life()
     store.put(B, *({"topic": "T", "queue_id": queue_id} for queue_id in range(4)))
     update = ("topics", B, "update", "T")
-    assert "queues 2 to 3 of T have messages" in store.job(*update, "--queues", 2).stderr
-    assert "have messages" not in store.job(*update, "--read-queues", 4).stderr
+    assert "not read of queues 2, 3 stays unread" in store.job(*update, "--queues", 2).stderr
+    assert "unread" not in store.job(*update, "--read-queues", 4).stderr
 
 
 def test_a_groups_life(topics, store):

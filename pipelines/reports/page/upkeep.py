@@ -8,7 +8,7 @@ from pipelines.reports.page.charts import runs
 from pipelines.reports.page.parts import Chart, Column, Section, Table, table
 from pipelines.reports.page.words import count, moment, plural
 from pipelines.rocketmq.settings import SETTINGS, Settings
-from schemas.job_runs import is_missed
+from schemas.job_runs import READERS, is_missed
 
 # Characters of a complaint and complaints of an expectation that are shown: enough to know what is wrong.
 TEXT_SHOWN, COMPLAINTS_SHOWN = 300, 5
@@ -188,7 +188,12 @@ def job_runs(found: Mapping[str, Found], now_ms: int) -> Section:
         Column("seconds", "Seconds", "seconds"),
         Column("result", "Result", "code"),
     )
-    worries = [f"The last run of {job} failed; run it again." for job in failing]
+    worries = [
+        f"The last recorded run of {job} failed; run it again, unless a later one went well."
+        if job in READERS
+        else f"The last run of {job} failed; run it again."
+        for job in failing
+    ]
     return Section("runs", "Job runs", lead, asked, (), (chart,), (summary, listed), worries)
 
 
