@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import Row
 
 from pipelines.consume import group_run, reader
 from pipelines.consume.pages import Page
@@ -39,6 +40,10 @@ def consume(
 
 
 COUNTED = ("consumed", "failed", "sent_back", "dead_lettered", "dropped", "filtered")
+
+
+def offset_of(row: Row) -> dict[str, int]:
+    return {"physical_offset": row.physical_offset}
 
 
 def offsets(store: Life, group: str = "g") -> dict[tuple[str, int], int]:
@@ -118,6 +123,25 @@ def test_what_failed_in_a_run_that_began_at_a_time_is_retried(
         ["later", 1],
         ["later", 0],
     ]  # the retry topic comes first
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory", [(), ("--read-from", "memory")])
+def test_clients_of_a_group_that_begins_at_a_time_all_leave_earlier_retries_out(
+    life: Callable[..., Life], listeners: Listeners, memory: tuple[str, ...]
+) -> None:
+    store = life()
+    store.job("topics", B, "create-group", "g", "--retry-queues", 2)
+    fill(store, *(f"old{number}" for number in range(8)))
+    store.job("send_back", B, "--group", "g", "--input", store.input(*map(offset_of, store.rows())))
+    later = B + 10_000_000
+    store.deliver(later)
+    store.job("dispatch", later)
+    began = ("--from", "timestamp", "--timestamp", later + 1, "--clients", "a,b", *memory)
+    for _ in range(2):
+        consume(store, later + 1, listeners.name("accept"), *began)
+    retries = store.store.consumer_offsets.where("topic = '%RETRY%g'").collect()
+    assert (len(retries), sum(row.next_offset for row in retries)) == (2, 8)
 
 
 @pytest.mark.slow
