@@ -39,6 +39,7 @@ def consume(
     return run.result
 
 
+FROM_MEMORY = ("--read-from", "memory")
 COUNTED = ("consumed", "failed", "sent_back", "dead_lettered", "dropped", "filtered")
 
 
@@ -96,17 +97,16 @@ def test_a_group_begins_at_a_time_and_reads_again_only_from_memory(
     assert bodies(*from_time, B, "--read-from", "both") == []
     recorded = offsets(store)
     assert recorded == {("T", 0): 3, ("T", 1): 2, ("T", 2): 0, ("T", 3): 0}
-    memory = ("--read-from", "memory")
-    assert bodies(*from_time, B + 2_000, *memory, consumed=1) == ["e"]
-    assert bodies("--from", "last", *memory) == []
-    assert bodies("--from", "first", *memory, "--max-messages", 2, consumed=2) == ["a", "b"]
+    assert bodies(*from_time, B + 2_000, *FROM_MEMORY, consumed=1) == ["e"]
+    assert bodies("--from", "last", *FROM_MEMORY) == []
+    assert bodies("--from", "first", *FROM_MEMORY, "--max-messages", 2, consumed=2) == ["a", "b"]
     # A run that read again and ended early has not set the group back.
     assert offsets(store) == recorded
     assert bodies("--read-from", "store") == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [(), ("--read-from", "memory")])
+@pytest.mark.parametrize("memory", [(), pytest.param(FROM_MEMORY, marks=pytest.mark.nightly)])
 def test_what_failed_in_a_run_that_began_at_a_time_is_retried(
     life: Callable[..., Life], listeners: Listeners, memory: tuple[str, ...]
 ) -> None:
@@ -126,7 +126,7 @@ def test_what_failed_in_a_run_that_began_at_a_time_is_retried(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory", [(), ("--read-from", "memory")])
+@pytest.mark.parametrize("memory", [(), pytest.param(FROM_MEMORY, marks=pytest.mark.nightly)])
 def test_clients_of_a_group_that_begins_at_a_time_all_leave_earlier_retries_out(
     life: Callable[..., Life], listeners: Listeners, memory: tuple[str, ...]
 ) -> None:
@@ -145,7 +145,14 @@ def test_clients_of_a_group_that_begins_at_a_time_all_leave_earlier_retries_out(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("clients", [(), ("--clients", "a,b"), ("--clients", "a,b", "--client-id", "a")])
+@pytest.mark.parametrize(
+    "clients",
+    [
+        (),
+        pytest.param(("--clients", "a,b"), marks=pytest.mark.nightly),
+        ("--clients", "a,b", "--client-id", "a"),
+    ],
+)
 def test_a_group_that_began_at_the_end_reads_all_of_a_queue_that_was_added(
     life: Callable[..., Life], listeners: Listeners, clients: tuple[str, ...]
 ) -> None:
