@@ -48,9 +48,9 @@ class Action(StrEnum):
     list_groups = "list-groups"
 
 
-# The options of topics and those of groups; an option of the other kind is refused.
 # At most this many queues are listed in a warning.
 QUEUES_NAMED = 20
+# The options of topics and those of groups; an option of the other kind is refused.
 TOPIC_OPTIONS = ("queues", "read_queues", "write_queues", "perm", "order", "filter_type", "attributes")
 GROUP_OPTIONS = (
     "retry_queues",

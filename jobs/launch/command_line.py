@@ -52,7 +52,7 @@ def open_what_is_closed() -> None:
 
 
 class Stderr(io.TextIOWrapper):
-    """A stderr whose reader may leave, as `head` does in `2>&1 | head`: that is no failure of the job."""
+    """A stderr whose reader may leave, as `head` does in `2>&1 | head`; the job goes on."""
 
     def write(self, text: str) -> int:
         try:

@@ -125,7 +125,7 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     """
     rows = _read_rows(at, group)
     known = _offsets_of("", rows)
-    claimed = _claimed_generation(at, group)
+    claimed = claimed_generation(at, group) or 0
     changed = {
         queue: Offset(target, max(known[queue].generation if queue in known else 0, claimed) + 1)
         for queue, target in targets.items()
@@ -138,13 +138,14 @@ def plan_reset(at: Snapshot, group: str, targets: Mapping[Queue, int], now_ms: i
     return Plan(tuple(writes), {"queues": len(changed)})
 
 
-def _claimed_generation(at: Snapshot, group: str) -> int:
-    """The greatest generation in which a failure of a group was sent back; 0 where none was."""
+def claimed_generation(at: Snapshot, group: str) -> int | None:
+    """The greatest generation in which a failure of a group was sent back; None where none was."""
     prefix, claim = claim_prefix(group), F.col("claim")
     generation = F.substr(claim, F.lit(len(prefix) + 1)).try_cast("long")
     found = claims_taken(at).where(claim.startswith(prefix)).agg(F.max(generation).alias("last")).first()
     assert found is not None, "an aggregate has one row"
-    return found["last"] or 0
+    last: int | None = found["last"]
+    return last
 
 
 def plan_import_offsets(at: Snapshot, group: str, offsets: Mapping[Queue, int], now_ms: int) -> Plan:

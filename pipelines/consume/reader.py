@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from pipelines.consume.beginning import begun_together, first_offset, only_looks_at
 from pipelines.consume.class_pages import FilteredPage, filtered_by_class
 from pipelines.consume.failures import plan_failures
 from pipelines.consume.held_queues import HeldQueues
@@ -46,14 +47,12 @@ from pipelines.consume.pages import (
     size_after,
 )
 from pipelines.consume.queue_locks import CLOCKS_APART_MS
-from pipelines.consume.shares import queues_of, retries_of
 from pipelines.consume.subscriptions import Selection
 from pipelines.errors import BadInput, in_words
 from pipelines.filter.class_filters import ClassFilter
 from pipelines.log.append_ids import TRACE_PREFIX
 from pipelines.produce.trace import traces_of_consumption
 from pipelines.reports.copies import expect_follows
-from pipelines.reports.offset_by_time import offset_by_time
 from pipelines.reports.queues import Queue as Bounds
 from pipelines.reports.queues import read_queues
 from pipelines.retry.send_back import SENT_BACK_COUNTS, plan_group_topics, warn_of_given_up
@@ -184,7 +183,7 @@ class Reader:
         for queue, each in bounds.items():
             offset = None if self.options.read_from == ReadFrom.memory else known.get(queue)
             start = (
-                self._first(at, queue, bounds, known)
+                first_offset(at, self.options, self.selection, each, known)
                 if offset is None
                 else self._at_most_end(at, queue, offset)
             )
@@ -244,7 +243,7 @@ class Reader:
         self.begun = {
             queue: self._reached(queue, here.positions[queue], here.generation(queue), is_alone=True)
             for queue in mine
-            if (queue not in here.known and not self._only_looks_at(queue, here))
+            if (queue not in here.known and not only_looks_at(self.options, queue, here.known))
             or queue in self.set_back
             or here.positions[queue] > self.recorded[queue]
         }
@@ -256,25 +255,19 @@ class Reader:
         self._record_begun()
 
     def _begin_together(self, at: Snapshot) -> None:
-        """Record in one commit the ends at which a group begins that has read nothing yet.
+        """Record in one commit where a group begins that has read nothing yet, all queues of a kind together.
 
-        Of all queues, also of those that other clients or later subscriptions read: a queue without an offset is a new one
-        afterwards.
+        Also those that other clients or later subscriptions read: a queue without an offset is a new one afterwards.
         """
         self.known_cuts = KnownCuts.before(at)
-        known, topic = self._known(at), self.selection.subscription.topic
-        queues: Sequence[Queue] = ()
-        if self.options.from_ == From.last and not _has_read(topic, known):
-            queues = queues_of(at, topic)
-        elif self.options.from_ == From.timestamp and not known and not self.options.is_broadcasting:
-            queues = retries_of(at, self.selection.retry_topic)
-        ends = {queue: each.max_offset for queue, each in read_queues(at, queues).items()} if queues else {}
-        if ends:
-            self.record([Reached(queue, end, was=end, is_alone=True) for queue, end in ends.items()])
-
-    def _only_looks_at(self, queue: Queue, here: Standing) -> bool:
-        """Whether where this run begins a queue without an offset says nothing about where the group does: from memory."""
-        return self.options.read_from == ReadFrom.memory and _has_read(queue[0], here.known)
+        known = self._known(at)
+        queues = begun_together(at, self.options, self.selection, known)
+        begun = []
+        for queue, each in read_queues(at, queues).items() if queues else ():
+            first = max(first_offset(at, self.options, self.selection, each, known), each.min_offset)
+            begun.append(Reached(queue, first, was=first, is_alone=True))
+        if begun:
+            self.record(begun)
 
     def _report_moved(self, here: Standing, mine: Sequence[Queue]) -> None:
         """Warn of recorded offsets outside the bounds of their queue, from which the group cannot read on."""
@@ -555,30 +548,6 @@ class Reader:
             for (topic, name, queue_id), offset in read_offsets_file(self.options.offsets_file).items()
             if name == broker
         }
-
-    def _first(
-        self, at: Snapshot, queue: Queue, bounds: Mapping[Queue, Any], known: Mapping[Queue, Offset]
-    ) -> int:
-        """The offset at which to begin a queue without a recorded one (2.2).
-
-        A queue that was made after the group began to read is read from its first message, as a broker has it, and so are
-        retries of messages that failed in an earlier run.
-        """
-        is_retry = queue[0] == self.selection.retry_topic
-        is_memory = self.options.read_from == ReadFrom.memory
-        if self.options.from_ == From.timestamp and (not is_retry or is_memory):
-            assert self.options.timestamp is not None, "expected by expect_sense"
-            return offset_by_time(at, bounds[queue], self.options.timestamp, "lower")
-        if is_retry:
-            at_end = self.options.from_ == From.timestamp and not known
-        else:
-            at_end = self.options.from_ == From.last and (is_memory or not _has_read(queue[0], known))
-        end: int = bounds[queue].max_offset
-        return end if at_end else 0
-
-
-def _has_read(topic: str, known: Mapping[Queue, Offset]) -> bool:
-    return any(name == topic for name, _ in known)
 
 
 def _lie_from(messages: pa.Table, next_offsets: pa.Array) -> int:

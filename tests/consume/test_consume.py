@@ -119,10 +119,23 @@ def test_what_failed_in_a_run_that_began_at_a_time_is_retried(
     store.deliver(B + 10_000_000)
     store.job("dispatch", B + 10_000_000)
     consume(store, B + 10_000_000, listeners.name("accept"), *began, *memory, consumed=1)
-    assert [entry[3:] for entry in listeners.handed()] == [
-        ["later", 1],
-        ["later", 0],
-    ]  # the retry topic comes first
+    handed = [entry[3:] for entry in listeners.handed()]
+    assert handed == [["later", 1], ["later", 0]]  # the retry topic comes first
+
+
+@pytest.mark.slow
+def test_a_retry_is_handed_over_also_once_the_offsets_of_its_group_are_lost(
+    life: Callable[..., Life], listeners: Listeners
+) -> None:
+    store = life()
+    fill(store, "later")
+    began = ("--from", "timestamp", "--timestamp", B)
+    consume(store, B, listeners.name("by_body"), *began, failed=1, sent_back=1)
+    store.deliver(B + 10_000_000)
+    store.job("dispatch", B + 10_000_000)
+    table = f"delta.`{store.store.path(CONSUMER_OFFSETS)}`"
+    store.store.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF 0")
+    consume(store, B + 10_000_000, listeners.name("accept"), *began, consumed=1)
 
 
 @pytest.mark.slow
@@ -540,9 +553,9 @@ def test_a_failure_whose_copy_fits_no_segment_is_given_up_alone(
     assert "at most 4088 fit a segment" in run.stderr
     assert offsets(store)["T", 0] == 3
     request = store.input({"physical_offset": 0})
-    told = store.job("send_back", B, "--group", "g", "--input", request)
-    assert (told.result["dropped"], told.result["sent_back"], told.result["already"]) == (1, 0, 0)
-    assert "cannot be sent back, and it is given up" in told.stderr
+    again = store.job("send_back", B, "--group", "g", "--input", request)
+    assert (again.result["dropped"], again.result["sent_back"], again.result["already"]) == (1, 0, 0)
+    assert "cannot be sent back, and it is given up" in again.stderr
     store.expect_promises()
 
 
