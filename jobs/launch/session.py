@@ -13,7 +13,12 @@ from jobs.launch.head_start import java_taken
 from jobs.launch.spark_settings import settings_of_small, settings_of_work, variables_of_java
 from pipelines.broker_files.data_source import RocketmqStore
 from pipelines.errors import StoreError
-from pipelines.spark_internals.jvm import is_running, leave_pandas_out, remember_names
+from pipelines.spark_internals.jvm import (
+    forget_property_sources,
+    is_running,
+    leave_pandas_out,
+    remember_names,
+)
 
 
 def session(
@@ -53,6 +58,7 @@ def session(
             ) from failure
         raise
     remember_names()
+    forget_property_sources(spark)
     spark.dataSource.register(RocketmqStore)
     # Without it Spark refuses a Python data source with filter pushdown, and a user's own profile may not set it.
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -61,7 +61,7 @@ def content_check(name: str, given: Any, messages: DataFrame, validator: Validat
                 promise: F.when(is_unexpected, _told(promise.sentence))
                 for promise, is_unexpected in validator.conditions(given, messages).items()
             }
-        return check(name, messages, F.col("physical_offset"), complaints, is_a_scan=True)
+        return check(name, messages, F.col("physical_offset"), complaints)
     except AnalysisException as wrong:
         raise BadInput(
             f"{OPTION} {name}: {str(wrong).splitlines()[0]} (columns: {', '.join(messages.columns)})"

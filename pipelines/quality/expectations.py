@@ -1,8 +1,8 @@
 """Great Expectations: each promise an expectation, each check's promises a suite that it validates over Spark.
 
-An expectation is that a complaint column is null. Great Expectations counts the rows, and asks for the broken ones of all
-expectations in one aggregate; the rows stay where they are. Only where something is broken another query fetches the first
-complaints, in the order of the log. It is slow to import, so only those who validate do.
+An expectation is that a complaint column is null (`expect_no_complaint.py`). Great Expectations counts the rows and the
+broken ones of all expectations of a check in one aggregate; the rows stay where they are. Only where something is broken
+another query fetches the first complaints, in the order of the log. It is slow to import, so only those who validate do.
 """
 
 import logging
@@ -22,9 +22,6 @@ os.environ["GX_ANALYTICS_ENABLED"] = "false"
 
 COMPLAINTS_KEPT = 20
 
-# Counts alone: with values, every expectation would read all rows again for a few of them.
-COUNTS_ONLY = {"result_format": "BASIC", "partial_unexpected_count": 0}
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -39,7 +36,7 @@ class Finding:
 
 def load() -> None:
     """Load Great Expectations, which takes two seconds: a Validator made later finds it loaded."""
-    import great_expectations  # noqa: F401
+    import pipelines.quality.expect_no_complaint  # noqa: F401
 
 
 class Validator:
@@ -50,9 +47,11 @@ class Validator:
         from great_expectations.data_context.types.base import ProgressBarsConfig
         from great_expectations.expectations.metadata_types import FailureSeverity
 
+        from pipelines.quality.expect_no_complaint import ExpectNoComplaint
+
         # When imported it sets a level of its own, and tells of each directory it makes.
         logging.getLogger("great_expectations").setLevel(logging.ERROR)
-        self._gx, self._severity = gx, FailureSeverity
+        self._gx, self._severity, self._expect = gx, FailureSeverity, ExpectNoComplaint
         self._context = context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False)
         # It would keep every frame for ever; here each is kept while it is looked at. All frames are batches of one asset,
@@ -62,19 +61,14 @@ class Validator:
 
     def findings(self, check: Check) -> list[Finding]:
         """What is found of each promise of a check."""
-        if not check.is_a_scan:
-            check.rows.persist()  # complaints alone, nearly all of them null: joined and sorted once
         try:
-            try:
-                counts = self._counts(check)
-            except RuntimeError:
-                # Great Expectations keeps the text alone of what Spark raises: counted by Spark, it raises it itself.
-                check.rows.agg(*(F.count(promise.column) for promise in check.promises)).collect()
-                raise
-            broken = [promise for promise, (_, count) in counts.items() if count]
-            complaints = first_complaints(check, broken) if broken else {}
-        finally:
-            check.rows.unpersist()
+            counts = self._counts(check)
+        except RuntimeError:
+            # Great Expectations keeps the text alone of what Spark raises: counted by Spark, it raises it itself.
+            check.rows.agg(*(F.count(promise.column) for promise in check.promises)).collect()
+            raise
+        broken = [promise for promise, (_, count) in counts.items() if count]
+        complaints = first_complaints(check, broken) if broken else {}
         return [
             Finding(check.suite, promise, checked, count, complaints.get(promise.column, ()))
             for promise, (checked, count) in counts.items()
@@ -133,7 +127,7 @@ class Validator:
         suite = self._gx.ExpectationSuite(
             name=check.suite,
             expectations=[
-                self._gx.expectations.ExpectColumnValuesToBeNull(
+                self._expect(
                     column=promise.column,
                     description=promise.sentence,
                     severity=self._severity(promise.severity),
@@ -141,7 +135,7 @@ class Validator:
                 for promise in check.promises
             ],
         )
-        validated = self._batch(check.rows).validate(suite, result_format=COUNTS_ONLY)
+        validated = self._batch(check.rows).validate(suite)
         by_column = {_column_of(result): result for result in validated.results}
         return {promise: _count(by_column[promise.column]) for promise in check.promises}
 

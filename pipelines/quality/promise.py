@@ -34,24 +34,20 @@ class Promise:
 class Check:
     """Rows and the promises that must hold of them.
 
-    suite      the suite's name, as `--suite` takes it
-    rows       `place` (long: complaints are shown in its order) and a complaint column a promise
-    is_a_scan  whether they come straight from a table: counting them costs nothing
+    suite  the suite's name, as `--suite` takes it
+    rows   `place` (long: complaints are shown in its order) and a complaint column a promise
     """
 
     suite: str
     rows: DataFrame
     promises: tuple[Promise, ...]
-    is_a_scan: bool = False
 
 
-def check(
-    suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column], is_a_scan: bool = False
-) -> Check:
+def check(suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column]) -> Check:
     """A check of `rows`: a complaint column for each promise."""
     columns = [complaint.cast("string").alias(promise.column) for promise, complaint in complaints.items()]
     told = rows.select(place.cast("long").alias("place"), *columns)
-    return Check(suite, told, tuple(complaints), is_a_scan)
+    return Check(suite, told, tuple(complaints))
 
 
 def complaint(holds: Column, sentence: Column) -> Column:

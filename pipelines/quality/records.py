@@ -94,7 +94,6 @@ def whole_records(at: Snapshot, scope: Scope, settings: Settings) -> Check:
                 ),
             ),
         },
-        is_a_scan=True,
     )
 
 

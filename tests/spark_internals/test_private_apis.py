@@ -632,6 +632,18 @@ def _(ground: Ground) -> None:
     assert jvm.jvm(ground.spark).java.lang.Math is math
 
 
+@check("jvm.forget_property_sources", "the field `updatingResource` of Hadoop's Configuration")
+def _(ground: Ground) -> None:
+    settings = ground.spark.sparkContext._jsc.hadoopConfiguration()
+    named = settings.size()
+    jvm.forget_property_sources(ground.spark)
+    assert settings.size() == named > 1000
+    assert settings.getPropertySources("io.file.buffer.size") is None
+    fresh = jvm.java_session(ground.spark).sessionState().newHadoopConf()
+    assert fresh.get("io.file.buffer.size") == settings.get("io.file.buffer.size")
+    assert fresh.getPropertySources("io.file.buffer.size") is None
+
+
 @check("jvm.leave_pandas_out", "`can_convert` of PySpark's converters for NumPy")
 def _(ground: Ground) -> None:
     jvm.leave_pandas_out()
