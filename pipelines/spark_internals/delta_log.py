@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
 from pipelines.spark_internals.lost_rows import LostRows, loses_rows
+from pipelines.spark_internals.replacement import replace_rows
 from pipelines.spark_internals.snapshot_state import forget_state, put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
@@ -444,15 +445,26 @@ class DeltaSnapshot:
 
         A commit that replaces rows needs them, after load_state(). Whether Delta has them.
         """
-        checksum, listed = self._checksum_file, self.listed_files()
-        if listed is None or (len(listed), sum(file.size for file in listed)) != (
-            checksum.numFiles(),
-            checksum.tableSizeBytes(),
-        ):
+        if not self._lists_its_files:
             yield False
             return
-        with put_files(spark, self._table.java, self._snapshot, checksum) as are_put:
+        with put_files(spark, self._table.java, self._snapshot, self._checksum_file) as are_put:
             yield are_put
+
+    def replace_rows(self, rows: DataFrame, metadata: str, number: tuple[str, int] | None) -> bool:
+        """Commit rows in place of all of this version, after load_state(); as `replacement.replace_rows`."""
+        return self._lists_its_files and replace_rows(
+            self._snapshot, self._checksum_file, rows, metadata, number
+        )
+
+    @property
+    def _lists_its_files(self) -> bool:
+        """Whether listed_files() are all files that the version's checksum file counts."""
+        checksum, listed = self._checksum_file, self.listed_files()
+        return listed is not None and (len(listed), sum(file.size for file in listed)) == (
+            checksum.numFiles(),
+            checksum.tableSizeBytes(),
+        )
 
     def write_checkpoint(self) -> None:
         """Write a checkpoint of this version: what opens the table reads it in place of the commits.

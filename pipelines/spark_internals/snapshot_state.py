@@ -26,7 +26,7 @@ def put_state(java: Any, snapshot: Any, checksum: Any) -> bool:
     Where another thread has Delta find another lazy value meanwhile, its bit may be lost: then Delta finds that value again.
     Delta compares state and checksum before it writes a checkpoint, so a snapshot that gets one must forget the state first.
     """
-    if not _is_known(java):
+    if not is_known(java):
         return False
     if not _found(snapshot) & _STATE_FOUND:
         _put(snapshot, "computedState", _state(java, snapshot, checksum), _STATE_FOUND)
@@ -41,7 +41,7 @@ def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> I
 
     Only in the context: the tombstones, which a VACUUM needs, are not among the actions put.
     """
-    if not _is_known(java) or _found(snapshot) & (_FILES_FOUND | _STATE_FOUND) != _STATE_FOUND:
+    if not is_known(java) or _found(snapshot) & (_FILES_FOUND | _STATE_FOUND) != _STATE_FOUND:
         yield False
         return
     actions = java.java.util.ArrayList()
@@ -63,11 +63,12 @@ def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> I
 
 def forget_state(java: Any, snapshot: Any) -> None:
     """Have Delta replay the log for the Snapshot's state when it next needs it, whatever was put."""
-    if _is_known(java):
+    if is_known(java):
         _forget(snapshot, _STATE_FOUND | _FILES_FOUND)
 
 
-def _is_known(java: Any) -> bool:
+def is_known(java: Any) -> bool:
+    """Whether Delta is the version of which Snapshot's fields are known."""
     return bool(java.io.delta.package.VERSION() == _DELTA_READ)
 
 

@@ -137,22 +137,8 @@ def _outcome(store: Store, write: Write) -> CommitInfo | Exception:
 def _write_once(store: Store, write: Write) -> CommitInfo:
     newest = expect_head(store, write)
     token = with_plan(str(uuid.uuid4()), write.planned)
-    writer = (
-        write.rows.select(*write.table.names)
-        .write.format("delta")
-        .mode("append" if write.replace_where is None else "overwrite")
-        .option("userMetadata", token)
-    )
-    if write.number is not None:
-        writer = writer.option("txnAppId", app_id(write.table, write.key)).option("txnVersion", write.number)
-    if write.replace_where not in (None, "true"):
-        writer = writer.option("replaceWhere", write.replace_where)
-    if write.replace_where == "true":
-        # A table of an older version gets the columns that were added since.
-        writer = writer.option("mergeSchema", "true")
     try:
-        with _files_known(store, write, newest):
-            writer.save(store.path(write.table))
+        _save(store, write, newest, token)
     except Exception as failure:
         # The JVM may have committed before the failure reached us: the table decides, not the exception.
         ours = find_commit(store, write, token)
@@ -165,6 +151,24 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     if ours is None:
         raise _moved(write)
     return ours
+
+
+def _save(store: Store, write: Write, newest: DeltaSnapshot | None, token: str) -> None:
+    rows, is_whole = write.rows.select(*write.table.names), write.replace_where == "true"
+    number = None if write.number is None else (app_id(write.table, write.key), write.number)
+    if newest is not None and is_whole and newest.replace_rows(rows, token, number):
+        return
+    mode = "append" if write.replace_where is None else "overwrite"
+    writer = rows.write.format("delta").mode(mode).option("userMetadata", token)
+    if number is not None:
+        writer = writer.option("txnAppId", number[0]).option("txnVersion", number[1])
+    if is_whole:
+        # A table of an older version gets the columns that were added since.
+        writer = writer.option("mergeSchema", "true")
+    elif write.replace_where is not None:
+        writer = writer.option("replaceWhere", write.replace_where)
+    with _files_known(store, write, newest):
+        writer.save(store.path(write.table))
 
 
 def expect_head(store: Store, write: Write) -> DeltaSnapshot | None:

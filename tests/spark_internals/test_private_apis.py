@@ -40,12 +40,25 @@ from pipelines.spark_internals import (
     parser,
     process,
     sessions,
+    snapshot_state,
 )
 from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable
 from pipelines.spark_internals.java_properties import java_properties
 from pipelines.spark_internals.jvm_start import StartedJvm
 from pipelines.spark_internals.python_workers import without_spark_archives
 from tests.conftest import PROJECT
+
+# Fields of Delta's log that differ from commit to commit.
+NAMES_AND_TIMES = (
+    "path",
+    "txnId",
+    "id",
+    "createdTime",
+    "timestamp",
+    "lastUpdated",
+    "modificationTime",
+    "deletionTimestamp",
+)
 
 pytestmark = pytest.mark.quick
 
@@ -486,6 +499,79 @@ def _(ground: Ground) -> None:
         assert are_put
         raise ValueError("the write failed")
     assert snapshot._snapshot.tombstones().count() == 1
+
+
+@check(
+    "replacement.replace_rows",
+    "startTransaction, writeFiles, readWholeTable, txnVersion and commit of OptimisticTransaction, DeltaOperations.Write",
+)
+def _(ground: Ground) -> None:
+    """The commit and the checksum file are those of Delta's writer."""
+    made = []
+    for name in ("by-delta", "by-its-transaction"):
+        own = Ground(ground.spark, f"{ground.path}-replaced-{name}")
+        own.replace()
+        snapshot = own.snapshot
+        snapshot.load_state()
+        rows = ground.spark.range(5, 6).coalesce(1)
+        if name == "by-delta":
+            writer = rows.write.format("delta").mode("overwrite").option("userMetadata", "token")
+            writer.option("txnAppId", "app").option("txnVersion", 9).save(own.path)
+        else:
+            assert snapshot.replace_rows(rows, "token", ("app", 9))
+        made.append([_shape(own, suffix) for suffix in (".json", ".crc")])
+        assert own.snapshot.number("app") == 9
+    # Only Delta's writer counts what it removes, and only here a removed file keeps its statistics.
+    (info,) = (action["commitInfo"] for action in made[0][0] if "commitInfo" in action)
+    removed = [info["operationMetrics"].pop(name) for name in ("numRemovedFiles", "numRemovedBytes")]
+    (kept,) = (action["remove"].pop("stats") for action in made[1][0] if "remove" in action)
+    assert (removed, json.loads(kept)["numRecords"]) == (["1", "498"], 2)
+    assert made[0] == made[1]
+
+
+def _shape(own: Ground, suffix: str) -> list[Any]:
+    """The newest file of a table's log, without names and times."""
+
+    def without_names(value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: without_names(each, key) for key, each in sorted(value.items())}
+        if isinstance(value, list):
+            return [without_names(each) for each in value]
+        return "" if name in NAMES_AND_TIMES else value
+
+    newest = max(Path(own.path, "_delta_log").glob(f"0*{suffix}"))
+    return sorted((without_names(json.loads(line)) for line in newest.read_text().splitlines()), key=str)
+
+
+@check("delta_log.DeltaSnapshot.replace_rows", "replacement.replace_rows, else Delta's own writer")
+def _(ground: Ground) -> None:
+    own = Ground(ground.spark, f"{ground.path}-replaced")
+    own.replace()
+    rows, before = ground.spark.range(5, 6).coalesce(1), own.snapshot
+    before.load_state()
+    with mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"):
+        assert not before.replace_rows(rows, "token", None)
+    for others in (rows.withColumnRenamed("id", "n"), rows.selectExpr("CAST(id AS INT) AS id")):
+        assert not before.replace_rows(others, "token", None), (
+            "its writer says what is wrong with the columns"
+        )
+    assert before.replace_rows(rows.limit(0), "token", ("app", 7))
+    assert ground.spark.read.format("delta").load(own.path).count() == 0
+    with pytest.raises(Exception, match=r"(?i)concurrent") as refused:
+        before.replace_rows(rows, "token", ("app", 8))  # what came since would be lost
+    assert conflicts.is_conflict(refused.value)
+    empty = own.snapshot
+    empty.load_state()
+    assert empty.replace_rows(rows, "token", ("app", 7))  # the number is taken: it is not written
+    assert own.snapshot.version == empty.version
+    own.replace()
+    with pytest.raises(Exception, match=r"(?i)concurrent"):
+        empty.replace_rows(rows, "token", None)
+
+
+@check("snapshot_state.is_known", "the version of Delta, io.delta.VERSION")
+def _(ground: Ground) -> None:
+    assert snapshot_state.is_known(jvm.jvm(ground.spark))
 
 
 @check("delta_log.DeltaSnapshot.write_checkpoint", "DeltaLog.writeCheckpointFiles")
