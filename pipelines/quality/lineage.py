@@ -89,8 +89,8 @@ def copies(at: Snapshot, scope: Scope, settings: Settings) -> Check:
     sources = (
         log.where(lies_in("physical_offset", spans))
         .groupBy(F.col("physical_offset").alias("source_offset"))
-        # One of them, where a record is there twice: that is a complaint of the log's own.
-        .agg(F.any_value(source).alias("source"))
+        # Always the same one, where a record is there twice: that is a complaint of the log's own.
+        .agg(F.min(source).alias("source"))
     )
     claimants = (
         log.where(lies_in("source_offset", spans) & F.col("claim").isNotNull())

@@ -35,7 +35,8 @@ class Check:
     """Rows and the promises that must hold of them.
 
     suite  the suite's name, as `--suite` takes it
-    rows   `place` (long: complaints are shown in its order) and a complaint column a promise
+    rows   `place` (long: complaints are shown in its order) and a complaint column a promise. They are read twice where a
+           promise is broken, so they must be the same each time
     """
 
     suite: str

@@ -443,7 +443,7 @@ class DeltaSnapshot:
     def with_files(self, spark: SparkSession) -> Iterator[bool]:
         """A context in which Delta need not replay its log for this version's files, where listed_files() knows them.
 
-        A commit that replaces rows needs them, after load_state(). Whether Delta has them.
+        A commit that replaces some of the rows needs them, after load_state(). Whether Delta has them.
         """
         if not self._lists_its_files:
             yield False
@@ -451,7 +451,7 @@ class DeltaSnapshot:
         with put_files(spark, self._table.java, self._snapshot, self._checksum_file) as are_put:
             yield are_put
 
-    def replace_rows(self, rows: DataFrame, metadata: str, number: tuple[str, int] | None) -> bool:
+    def replace_rows(self, rows: DataFrame, metadata: str, number: tuple[str, int]) -> bool:
         """Commit rows in place of all of this version, after load_state(); as `replacement.replace_rows`."""
         return self._lists_its_files and replace_rows(
             self._snapshot, self._checksum_file, rows, metadata, number

@@ -70,15 +70,18 @@ def forget_property_sources(spark: SparkSession) -> None:
     """Have Hadoop's settings no longer carry, for each of a thousand properties, the file it came from.
 
     Spark copies them for each query, and sends them with each stage, each source compressed alone: a tenth of Java's time in
-    commands on small stores. Read from Hadoop 3.4.2's Configuration; only `getPropertySources` asks for them.
+    commands on small stores. Read from Hadoop 3.4.2's Configuration: they are for `getPropertySources`, for copies of the
+    settings and for lists of them as XML, which all allow for properties without one.
     """
     settings = spark.sparkContext._jsc.hadoopConfiguration()
     try:
         sources = settings.getClass().getDeclaredField("updatingResource")
         sources.setAccessible(True)
-        sources.get(settings).clear()
+        known = sources.get(settings)
     except Py4JJavaError:  # another Hadoop, under spark-submit: they stay
         return
+    if known is not None:
+        known.clear()
 
 
 def java_session(spark: SparkSession) -> Any:

@@ -24,6 +24,7 @@ from tenacity import (
 from pipelines.errors import HeadMoved, StoreError
 from pipelines.spark_internals.conflicts import is_conflict
 from pipelines.spark_internals.delta_log import CommitInfo, DeltaSnapshot, commit_file
+from pipelines.spark_internals.sessions import make_active
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, expect_no_rows_lost_by, with_plan
@@ -123,7 +124,7 @@ def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
 def _outcomes(store: Store, writes: Sequence[Write]) -> list[CommitInfo | Exception]:
     if len(writes) == 1:
         return [_outcome(store, writes[0])]
-    with ThreadPoolExecutor(len(writes)) as pool:
+    with ThreadPoolExecutor(len(writes), initializer=make_active, initargs=(store.spark,)) as pool:
         return list(pool.map(partial(_outcome, store), writes))
 
 
@@ -138,7 +139,7 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     newest = expect_head(store, write)
     token = with_plan(str(uuid.uuid4()), write.planned)
     try:
-        _save(store, write, newest, token)
+        save(store, write, newest, token)
     except Exception as failure:
         # The JVM may have committed before the failure reached us: the table decides, not the exception.
         ours = find_commit(store, write, token)
@@ -153,10 +154,14 @@ def _write_once(store: Store, write: Write) -> CommitInfo:
     return ours
 
 
-def _save(store: Store, write: Write, newest: DeltaSnapshot | None, token: str) -> None:
+def save(store: Store, write: Write, newest: DeltaSnapshot | None, token: str) -> None:
+    """Commit the rows of a write, if its number is free still; find_commit() finds out.
+
+    newest  the version that is written to, with what Delta knows of it; None for rows that may come after any
+    """
     rows, is_whole = write.rows.select(*write.table.names), write.replace_where == "true"
     number = None if write.number is None else (app_id(write.table, write.key), write.number)
-    if newest is not None and is_whole and newest.replace_rows(rows, token, number):
+    if newest and number and is_whole and newest.replace_rows(rows, token, number):
         return
     mode = "append" if write.replace_where is None else "overwrite"
     writer = rows.write.format("delta").mode(mode).option("userMetadata", token)

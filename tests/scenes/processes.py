@@ -29,17 +29,18 @@ class Moment(Enum):
 # The run stops itself right before, or right after, its nth commit to a table.
 STOPS = """
 import os, signal
-from pyspark.sql import DataFrameWriter
-save, saves = DataFrameWriter.save, []
-def stopping(writer, path, *arguments, **more):
-    saves.extend([path] if path.endswith("/{table}") else [])
-    is_it = path.endswith("/{table}") and len(saves) == {nth}
+import pipelines.store.commit as commit
+save, saves = commit.save, []
+def stopping(store, write, *arguments):
+    is_of_table = write.table.name == "{table}"
+    saves.extend([write] if is_of_table else [])
+    is_it = is_of_table and len(saves) == {nth}
     if is_it and "{moment}" == "before":
         os.kill(os.getpid(), signal.SIGSTOP)
-    save(writer, path, *arguments, **more)
+    save(store, write, *arguments)
     if is_it and "{moment}" == "after":
         os.kill(os.getpid(), signal.SIGSTOP)
-DataFrameWriter.save = stopping
+commit.save = stopping
 """
 
 

@@ -265,7 +265,7 @@ def test_a_commit_is_ours_also_when_others_have_come_since(
 
     monkeypatch.setattr(module, "find_commit", find_late)
     if fails:
-        monkeypatch.setattr(DataFrameWriter, "save", save_and_fail_once(DataFrameWriter.save))
+        monkeypatch.setattr(module, "save", save_and_fail_once(module.save))
     committed = commit(store, next_cut(store))
     assert (committed.counts, committed.lost_races) == ({"cuts": 1}, 0)
     assert sorted(row.append_seq for row in store.cuts.collect()) == [0, 1]
@@ -275,11 +275,64 @@ def save_and_fail_once(save: Callable[..., None]) -> Callable[..., None]:
     """The rows are committed, and then the answer is lost on its way."""
     calls = 0
 
-    def lossy(writer: DataFrameWriter, path: str) -> None:
+    def lossy(*arguments: Any) -> None:
         nonlocal calls
         calls += 1
-        save(writer, path)
+        save(*arguments)
         if calls == 1:
             raise OSError("connection reset")
 
     return lossy
+
+
+@pytest.mark.parametrize(
+    ("table", "some_rows"),
+    [
+        (EPOCHS, [(0, 0), (1, 7)]),
+        (PROGRESS, [("queues", 3, "id", 1, 2, "log", 3, "", 4), ("half", 5, "", 0, 0, "", 0, "", 0)]),
+        (QUEUE_BOUNDS, [("T", 0, 0, 1, 0)]),
+    ],
+    ids=["epochs", "progress", "queue_bounds"],
+)
+def test_a_small_table_is_replaced_without_deltas_writer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, table: Table, some_rows: list[tuple[Any, ...]]
+) -> None:
+    """As it is made, with rows in several files, and without rows again; the commit after it knows all files, too."""
+
+    def no_writer(*_: Any, **__: Any) -> None:
+        raise AssertionError("it asks for the files to remove by queries")
+
+    rows = store.spark.createDataFrame(some_rows, table.columns)
+    monkeypatch.setattr(DataFrameWriter, "save", no_writer)
+    for written in (rows.repartition(2), rows.coalesce(1), rows.limit(0), rows):
+        before = names_of(store, table)
+        expected = written.collect()
+        commit(store, lambda at, written=written: Plan((at.replace(table, written),)))  # type: ignore[misc]
+        at = store.snapshot()
+        assert sorted(at.read(table).collect()) == sorted(expected)
+        assert sorted(store.spark.read.format("delta").load(store.path(table)).collect()) == sorted(expected)
+        assert not before & names_of(store, table)
+
+
+def names_of(store: Store, table: Table) -> set[str]:
+    listed = store.delta(table).newest().listed_files()
+    assert listed is not None
+    return {file.name for file in listed}
+
+
+@pytest.mark.parametrize("number_of_writers", [1, 2])
+def test_a_replacement_whose_answer_is_lost_is_made_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, number_of_writers: int
+) -> None:
+    monkeypatch.setattr(module, "save", save_and_fail_once(module.save))
+
+    def next_epoch(at: Snapshot) -> Plan:
+        rows = [tuple(row) for row in at.read(EPOCHS).collect()]
+        return Plan(
+            (at.replace(EPOCHS, store.spark.createDataFrame([*rows, (len(rows), 0)], EPOCHS.columns)),)
+        )
+
+    in_threads(*[lambda: commit(store, next_epoch)] * number_of_writers)
+    at = store.snapshot()
+    assert sorted(row.epoch for row in at.read(EPOCHS).collect()) == [*range(number_of_writers)]
+    assert at.number(EPOCHS) == number_of_writers - 1
