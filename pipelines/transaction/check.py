@@ -64,7 +64,7 @@ def plan_check(
         "segment", F.col("physical_offset").alias("source_offset"), F.lit(SETTLE).alias("claim")
     )
     spans = spans_of(candidates)
-    nothing = {"checked": 0, "discarded": 0, "more": False}
+    nothing = {"checked": 0, "discarded": 0, "too_large": (), "more": False}
     if not spans:
         return Plan((), nothing)
     slim = (
@@ -110,22 +110,32 @@ def plan_check(
     ).toArrow()
     ready = decided.filter(decided.column("purpose").is_valid()).sort_by("order")
     chosen = ready.slice(0, limit).drop_columns(["append_seq", "is_due"])
-    planned = plan_copies(at, chosen, checked_copies, now_ms, run_id)
+    planned = plan_copies(at, chosen, checked_copies, now_ms, run_id, leaves_out_too_large=True)
     if not planned.writes:
-        return Plan((), nothing)
+        return Plan((), {**nothing, "too_large": planned.too_large})
     at.preload(PROGRESS)
     all_seen = None
     more = ready.num_rows > limit
     if not more:
         # Halves that are due and wait for the next job run must be read again by it.
-        left = decided.filter(pa.compute.and_(decided.column("is_due"), decided.column("purpose").is_null()))
+        too_large = pa.array([offset for offset, _ in planned.too_large], pa.int64())
+        is_left = pa.compute.or_(
+            pa.compute.and_(decided.column("is_due"), decided.column("purpose").is_null()),
+            pa.compute.is_in(decided.column("source_offset"), too_large),
+        )
+        left = decided.filter(is_left)
         first_left = pa.compute.min(left.column("append_seq")).as_py()
         covered = at.number(COMMITLOG) if first_left is None else min(at.number(COMMITLOG), first_left - 1)
         all_seen = partial(seen_write, job=FOLLOWER, seen=Seen(covered, now_ms))
     counts = planned.rows_by_purpose
     return Plan(
         planned.writes,
-        {"checked": counts.get(CHECK, 0), "discarded": counts.get(DISCARD, 0), "more": more},
+        {
+            "checked": counts.get(CHECK, 0),
+            "discarded": counts.get(DISCARD, 0),
+            "too_large": planned.too_large,
+            "more": more,
+        },
         afterwards=all_seen,
     )
 

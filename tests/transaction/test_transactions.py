@@ -104,6 +104,24 @@ def test_a_check_that_was_killed_between_rows_and_progress_asks_no_more_than_onc
 
 
 @pytest.mark.slow
+def test_a_half_that_fits_no_segment_once_it_is_put_back_holds_no_other_up(
+    life: Callable[..., Life], answers: None
+) -> None:
+    """As an import may bring it: a check adds a property to it, a rollback or a commit takes some away."""
+    store = life(mappedFileSizeCommitLog=4096)
+    properties = raw(UNIQ_KEY="a", REAL_TOPIC="T", REAL_QID=0, TRAN_MSG="true", PGROUP="g")
+    body = b"x" * (4096 - 8 - 91 - len(HALF) - len(properties))
+    store.append({"topic": HALF, "properties": properties, "body": body, "due_ms": B + 6_000})
+    store.put(B, half("b", born_timestamp=B))
+    assert store.rows()[0].size_bytes == 4096 - 8
+    for second in (33, 63):  # each run finds it again
+        run = store.job("check_transactions", B + second * 1_000, "--checker", "answers_of_a_test:unknown")
+        assert run.result["checked"] == 1
+        assert f"settles it: the message at offset 0 of queue 0 of {HALF} (byte 0)" in run.stderr
+    assert times_asked(store, "a", "b") == [0, 2]
+
+
+@pytest.mark.slow
 def test_progress_does_not_count_in_a_copy_whose_log_lacks_the_questions(asked: Life) -> None:
     store = asked
     copy = store.copied("copy")
