@@ -1,6 +1,6 @@
 """Check half messages that have waited too long with their producers, and give up on those checked often enough."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from jobs.end_transactions import end_by_states
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.errors import BadInput
-from pipelines.log.copies import without_copy
+from pipelines.log.copies import warn_of_no_copy
 from pipelines.log.python_code import load_function
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.role import expect_master
@@ -67,18 +67,15 @@ def check_halves(run: Run, states_of: StatesOf, checked_to: int) -> dict[str, An
     """
     expect_master(run.store.snapshot())
     last_append = run.store.snapshot().number(COMMITLOG)
-
-    def after_each(part: Mapping[str, Any]) -> None:
-        for message in without_copy(run.store.snapshot(), part["too_large"]):
-            run.warn(
-                f"a half message cannot be put back for a check, and it waits until end_transactions settles it: {message}"
-            )
-
     result = commit_in_parts(
         run.commit,
         lambda at, _: plan_check(at, run.now_ms, run.run_id, checked_to),
         ("checked", "discarded"),
-        after_each=after_each,
+        after_each=partial(
+            warn_of_no_copy,
+            run,
+            "a half message cannot be put back for a check, and it waits until end_transactions settles it",
+        ),
     )
     checked = result["checked"]
     ended = {"committed": 0, "rolled_back": 0, "refused": 0}

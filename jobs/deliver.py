@@ -6,7 +6,7 @@ from typing import Any
 from jobs.launch.job import job, main
 from jobs.launch.run import Run
 from pipelines.delay.deliver import next_due_ms, plan_deliver
-from pipelines.log.copies import without_copy
+from pipelines.log.copies import warn_of_no_copy
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.role import expect_master
 
@@ -24,8 +24,9 @@ def deliver_due(run: Run) -> dict[str, Any]:
 
         def after_each(part: Mapping[str, Any]) -> None:
             advance(part["delivered"] + part["hops"])
-            for message in without_copy(run.store.snapshot(), part["too_large"]):
-                run.warn(f"a message that is due cannot be delivered, and it stays where it waits: {message}")
+            warn_of_no_copy(
+                run, "a message that is due cannot be delivered, and it stays where it waits", part
+            )
 
         result = commit_in_parts(
             run.commit,

@@ -7,6 +7,7 @@ are copied, and what is changed, is worked out first from few bytes a row; bodie
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pipelines.rocketmq.record import BLANK_BYTES, FIXED_BYTES, IPV6_EXTRA_BYTES
 from pipelines.store.head import LogHead, read_head
 from pipelines.store.plan import Planned, Write
 from pipelines.store.snapshot import Snapshot
+from pipelines.store.work import Work
 from schemas import COMMITLOG
 
 # The most copies of one append: a few bytes of each are on the driver, and a lost race plans all of them again.
@@ -181,7 +183,17 @@ def plan_copies(
     return CopyPlan(writes, rows_by_purpose, after, passed_over, too_large)
 
 
-def without_copy(at: Snapshot, too_large: Sequence[tuple[int, int]]) -> list[str]:
+def warn_of_no_copy(work: Work, what_follows: str, part: Mapping[str, Any]) -> None:
+    """Warn of messages that an append has left out because their copies do not fit a segment.
+
+    what_follows  what becomes of such a message
+    part          the result of the append's plan, with `too_large` as of CopyPlan
+    """
+    for message in _without_copy(work.store.snapshot(), part["too_large"]):
+        work.warn(f"{what_follows}: {message}")
+
+
+def _without_copy(at: Snapshot, too_large: Sequence[tuple[int, int]]) -> list[str]:
     """Which messages have no copy because it does not fit a segment, and why: a line for each of the first ones.
 
     too_large  as of CopyPlan

@@ -1,4 +1,4 @@
-"""The expectation that a column of complaints is null, asked for in one query a check.
+"""The expectation that a column of complaints is null, counted by one query a check.
 
 It imports Great Expectations, which takes seconds: only those who validate import it.
 """

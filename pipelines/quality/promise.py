@@ -47,8 +47,8 @@ class Check:
 def check(suite: str, rows: DataFrame, place: Column, complaints: Mapping[Promise, Column]) -> Check:
     """A check of `rows`: a complaint column for each promise."""
     columns = [complaint.cast("string").alias(promise.column) for promise, complaint in complaints.items()]
-    told = rows.select(place.cast("long").alias("place"), *columns)
-    return Check(suite, told, tuple(complaints))
+    with_place = rows.select(place.cast("long").alias("place"), *columns)
+    return Check(suite, with_place, tuple(complaints))
 
 
 def complaint(holds: Column, sentence: Column) -> Column:

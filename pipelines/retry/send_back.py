@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from pipelines.errors import BadInput, StoreError
 from pipelines.log.claims import spans_of, unclaimed
-from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies, without_copy
+from pipelines.log.copies import COPIES_OF_AN_APPEND, copies_of, plan_copies, warn_of_no_copy
 from pipelines.log.park import clamped_level, delayed_properties, level_delay_ms
 from pipelines.rocketmq.message_ids import message_id
 from pipelines.rocketmq.names import SCHEDULE_TOPIC, dead_letter_topic, retry_topic
@@ -244,10 +244,9 @@ def warn_of_given_up(work: Work, group: str, part: Mapping[str, Any]) -> None:
 
     part  the result of plan_send_back
     """
-    for message in without_copy(work.store.snapshot(), part["too_large"]):
-        work.warn(
-            f"group {group} failed on a message that cannot be sent back, and it is given up: {message}"
-        )
+    warn_of_no_copy(
+        work, f"group {group} failed on a message that cannot be sent back, and it is given up", part
+    )
 
 
 def _first(chosen: pa.Table, limit: int) -> pa.Table:

@@ -554,7 +554,7 @@ def _(ground: Ground) -> None:
     with mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"):
         assert not before.replace_rows(rows, "token", ("app", 7))
     for others in (rows.withColumnRenamed("id", "n"), rows.selectExpr("CAST(id AS INT) AS id")):
-        assert not before.replace_rows(others, "token", None), (
+        assert not before.replace_rows(others, "token", ("app", 7)), (
             "its writer says what is wrong with the columns"
         )
     assert before.replace_rows(rows.limit(0), "token", ("app", 7))
