@@ -88,7 +88,7 @@ install_packages() {
     local wanted
     wanted=$(digest requirements.txt requirements-setup.txt)
     is_done packages "$wanted" && [ -x .venv/bin/python ] && return
-    rm -f .setup/packages .setup/dev-packages .setup/project
+    rm -f .setup/packages .setup/dev-packages .setup/project .setup/classes
     make_environment .venv
     say "installing the pinned packages of requirements.txt (half a gigabyte, a minute or so)"
     install_pinned .venv requirements.txt
@@ -191,7 +191,7 @@ end_fetching_jars() {
         stop "the Delta jars ($DELTA) could be fetched neither by Maven nor by Spark, which say above why; is a Maven repository reachable?"
     jars_are_right .setup/jars ||
         stop "the fetched Delta jars are not those of scripts/jars.sha256; see .setup/jars; nothing was put into jars/"
-    rm -rf jars && mv .setup/jars jars
+    rm -rf jars .setup/classes && mv .setup/jars jars
     did_something=yes
 }
 
