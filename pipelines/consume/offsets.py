@@ -18,7 +18,6 @@ from pipelines.retry.send_back import claim_prefix
 from pipelines.spark_internals.arrow import frame_of
 from pipelines.store.plan import Plan, Write
 from pipelines.store.snapshot import Snapshot
-from pipelines.store.sql_text import text_literal
 from schemas import CONSUMER_OFFSETS, IN_FLIGHT, Table
 
 Queue = tuple[str, int]  # (topic, queue_id)
@@ -240,12 +239,10 @@ def keyed_write(
 ) -> Write:
     """A write that replaces all rows of a group, or its rows of some topics.
 
-    is_first  there are none to replace: so the write is an append, which takes a third of the time
+    is_first  there are none to replace: so the write is an append, which takes less time
     """
     written = frame_of(at.store.spark, rows, table.columns).coalesce(1)
     if is_first:
         return at.append(table, written, key=group)
-    where = f"`group` = {text_literal(group)}"
-    if topics is not None:
-        where += f" AND topic IN ({', '.join(map(text_literal, topics))})"
-    return at.replace(table, written, where, key=group)
+    partitions = {"group": [group]} if topics is None else {"group": [group], "topic": topics}
+    return at.replace_partitions(table, written, partitions, key=group)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
 from pipelines.spark_internals.lost_rows import LostRows, loses_rows
-from pipelines.spark_internals.replacement import replace_rows
+from pipelines.spark_internals.replacement import Replaced, replace_rows
 from pipelines.spark_internals.snapshot_state import forget_state, put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
@@ -374,7 +374,9 @@ class DeltaSnapshot:
 
     @property
     def file_count(self) -> int:
-        return int(self._snapshot.numOfFiles())
+        """The number of its files; by a query where the version has no checksum file."""
+        checksum = self._checksum_file
+        return int(self._snapshot.numOfFiles() if checksum is None else checksum.numFiles())
 
     @property
     def is_empty(self) -> bool:
@@ -451,11 +453,21 @@ class DeltaSnapshot:
         with put_files(spark, self._table.java, self._snapshot, self._checksum_file) as are_put:
             yield are_put
 
-    def replace_rows(self, rows: DataFrame, metadata: str, number: tuple[str, int]) -> bool:
-        """Commit rows in place of all of this version, after load_state(); as `replacement.replace_rows`."""
-        return self._lists_its_files and replace_rows(
-            self._snapshot, self._checksum_file, rows, metadata, number
-        )
+    def replace_rows(
+        self,
+        rows: DataFrame,
+        metadata: str,
+        number: tuple[str, int],
+        partitions: Mapping[str, Sequence[str]],
+        where: str,
+    ) -> bool:
+        """Commit rows in place of those in some partitions, after load_state(): see Replaced, `replacement.replace_rows`."""
+        if not self._lists_its_files:
+            return False
+        replaced = Replaced([], partitions, where)
+        listed, files = self.listed_files() or [], self._checksum_file.allFiles().get()
+        removed = [files.apply(index) for index, file in enumerate(listed) if replaced.covers(file.partition)]
+        return replace_rows(self._snapshot, replace(replaced, files=removed), rows, metadata, number)
 
     @property
     def _lists_its_files(self) -> bool:

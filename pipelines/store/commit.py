@@ -161,7 +161,13 @@ def save(store: Store, write: Write, newest: DeltaSnapshot | None, token: str) -
     """
     rows, is_whole = write.rows.select(*write.table.names), write.replace_where == "true"
     number = None if write.number is None else (app_id(write.table, write.key), write.number)
-    if newest and number and is_whole and newest.replace_rows(rows, token, number):
+    if (
+        newest
+        and number
+        and write.partitions is not None
+        and write.replace_where is not None
+        and newest.replace_rows(rows, token, number, write.partitions, write.replace_where)
+    ):
         return
     mode = "append" if write.replace_where is None else "overwrite"
     writer = rows.write.format("delta").mode(mode).option("userMetadata", token)

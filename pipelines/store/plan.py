@@ -35,6 +35,7 @@ class Write:
                    follow from nothing in their table and may come in any order
     base_version   the table's version in that snapshot
     replace_where  None: the rows are added; a predicate: they replace the rows it matches
+    partitions     of a replacement of whole partitions: partition column -> values, {} for all rows; None for another
     key            the commits of this key are numbered apart from the rest of the table; '': of all the table
     may_lose       whether another writer may come first and nothing is lost: so with caches
     planned        what the commit must hold; None where that is not known in advance
@@ -48,6 +49,7 @@ class Write:
     key: str = ""
     may_lose: bool = False
     planned: Planned | None = None
+    partitions: Mapping[str, Sequence[str]] | None = None
 
     @property
     def number(self) -> int | None:

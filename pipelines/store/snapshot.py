@@ -20,6 +20,7 @@ from pipelines.spark_internals.files import read_bytes
 from pipelines.spark_internals.lost_rows import LostRows
 from pipelines.store.cache import StoreCache
 from pipelines.store.plan import Planned, Write
+from pipelines.store.sql_text import quoted_name, text_literal
 from pipelines.uris import literal_path
 from schemas import DERIVED, PROGRESS, Table
 
@@ -260,7 +261,19 @@ class Snapshot:
     ) -> Write:
         """A write that replaces the rows that match `where` (all by default) with `rows`."""
         number, version = self.number(table, key), self.version(table)
-        return Write(table, rows, number, version, where, key, may_lose, planned)
+        whole: Mapping[str, Sequence[str]] | None = {} if where == "true" else None
+        return Write(table, rows, number, version, where, key, may_lose, planned, whole)
+
+    def replace_partitions(
+        self, table: Table, rows: DataFrame, partitions: Mapping[str, Sequence[str]], key: str = ""
+    ) -> Write:
+        """A write that replaces some partitions: those with one of the values in each column named, which are text."""
+        where = " AND ".join(
+            f"{quoted_name(column)} IN ({', '.join(map(text_literal, values))})"
+            for column, values in partitions.items()
+        )
+        number, version = self.number(table, key), self.version(table)
+        return Write(table, rows, number, version, where, key, partitions=partitions)
 
     def _pin(self, table: Table) -> DeltaSnapshot:
         if table.name not in self._pinned:

@@ -28,7 +28,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipelines import spark_internals
-from pipelines.errors import BadInput
+from pipelines.errors import BadInput, StoreError
 from pipelines.spark_internals import (
     arrow,
     catalyst,
@@ -97,6 +97,11 @@ class Ground:
     def replace(self) -> None:
         rows = self.spark.range(2).coalesce(1).write.format("delta").mode("overwrite")
         rows.option("replaceWhere", "id >= 0").save(self.path)
+
+    def spread(self, rows: DataFrame) -> None:
+        """The rows in partitions 0 and 1 of `part`, which is text."""
+        in_parts = rows.selectExpr("id", "CAST(id % 2 AS STRING) AS part").write.format("delta")
+        in_parts.partitionBy("part").save(self.path)
 
     def value(self, column: Column) -> Any:
         return self.spark.range(1).select(column.alias("value")).collect()[0]["value"]
@@ -503,32 +508,51 @@ def _(ground: Ground) -> None:
 
 @check(
     "replacement.replace_rows",
-    "startTransaction, writeFiles, readWholeTable, txnVersion and commit of OptimisticTransaction, DeltaOperations.Write",
+    "startTransaction, writeFiles, readWholeTable, trackReadPredicates, txnVersion and commit of OptimisticTransaction, "
+    "DeltaOperations.Write, parseExpression of Spark's parser",
 )
 def _(ground: Ground) -> None:
-    """The commit and the checksum file are those of Delta's writer."""
-    made = []
-    for name in ("by-delta", "by-its-transaction"):
-        own = Ground(ground.spark, f"{ground.path}-replaced-{name}")
-        own.replace()
-        snapshot = own.snapshot
-        snapshot.load_state()
-        rows = ground.spark.range(5, 6).coalesce(1)
-        if name == "by-delta":
-            writer = rows.write.format("delta").mode("overwrite").option("userMetadata", "token")
-            writer.option("txnAppId", "app").option("txnVersion", 9).save(own.path)
-        else:
-            assert snapshot.replace_rows(rows, "token", ("app", 9))
-            (action,) = (action for action in own.table._actions(1) or () if "remove" in action)
-            assert [action["remove"]["path"]] == [file.name for file in snapshot.listed_files() or ()]
-        made.append([_shape(own, suffix) for suffix in (".json", ".crc")])
-        assert own.snapshot.number("app") == 9
-    # Only Delta's writer counts what it removes, and only here a removed file keeps its statistics.
-    (info,) = (action["commitInfo"] for action in made[0][0] if "commitInfo" in action)
-    assert [info["operationMetrics"].pop(name) for name in ("numRemovedFiles", "numRemovedBytes")]
-    (kept,) = (action["remove"].pop("stats") for action in made[1][0] if "remove" in action)
-    assert json.loads(kept)["numRecords"] == 2
-    assert made[0] == made[1]
+    """The commit and the checksum file are those of Delta's writer: all rows, and those of a partition."""
+    for partitions, where in (({}, "true"), ({"part": ["1"]}, "`part` IN ('1')")):
+        made = []
+        for name in ("by-delta", "by-its-transaction"):
+            own = Ground(ground.spark, f"{ground.path}-{len(partitions)}-replaced-{name}")
+            own.spread(ground.spark.range(4).coalesce(1))
+            snapshot = own.snapshot
+            snapshot.load_state()
+            rows = ground.spark.range(5, 6).selectExpr("id", "'1' AS part").coalesce(1)
+            if name == "by-delta":
+                writer = rows.write.format("delta").mode("overwrite").option("userMetadata", "token")
+                writer = writer.option("replaceWhere", where) if partitions else writer
+                writer.option("txnAppId", "app").option("txnVersion", 9).save(own.path)
+            else:
+                assert snapshot.replace_rows(rows, "token", ("app", 9), partitions, where)
+                removed = {
+                    action["remove"]["path"] for action in own.table._actions(1) or () if "remove" in action
+                }
+                assert removed == {
+                    file.name
+                    for file in snapshot.listed_files() or ()
+                    if not partitions or file.partition == {"part": "1"}
+                }
+            made.append([_shape(own, suffix) for suffix in (".json", ".crc")])
+            assert own.snapshot.number("app") == 9
+        # Only Delta's writer counts what it removes, and only here a removed file keeps all its statistics.
+        of_delta, ours = (
+            next(action["commitInfo"].pop("operationMetrics") for action in log if "commitInfo" in action)
+            for log, _ in made
+        )
+        assert ours.items() < of_delta.items()
+        removed_rows = [
+            {
+                json.loads(action["remove"].pop("stats", '{"numRecords": 2}'))["numRecords"]
+                for action in log
+                if "remove" in action
+            }
+            for log, _ in made
+        ]
+        assert removed_rows == [{2}, {2}]
+        assert made[0] == made[1]
 
 
 def _shape(own: Ground, suffix: str) -> list[Any]:
@@ -538,37 +562,59 @@ def _shape(own: Ground, suffix: str) -> list[Any]:
         if isinstance(value, dict):
             return {key: without_names(each, key) for key, each in sorted(value.items())}
         if isinstance(value, list):
-            return [without_names(each) for each in value]
+            each = [without_names(each) for each in value]
+            return sorted(each, key=str) if name == "allFiles" else each
         return "" if name in NAMES_AND_TIMES else value
 
     newest = max(Path(own.path, "_delta_log").glob(f"0*{suffix}"))
     return sorted((without_names(json.loads(line)) for line in newest.read_text().splitlines()), key=str)
 
 
-@check("delta_log.DeltaSnapshot.replace_rows", "replacement.replace_rows, else Delta's own writer")
+@check(
+    "delta_log.DeltaSnapshot.replace_rows",
+    "replacement.replace_rows, else Delta's own writer; partitions as text",
+)
 def _(ground: Ground) -> None:
     own = Ground(ground.spark, f"{ground.path}-replaced")
     own.replace()
     rows, before = ground.spark.range(5, 6).coalesce(1), own.snapshot
     before.load_state()
     with mock.patch("pipelines.spark_internals.snapshot_state._DELTA_READ", "another"):
-        assert not before.replace_rows(rows, "token", ("app", 7))
+        assert not before.replace_rows(rows, "token", ("app", 7), {}, "true")
     for others in (rows.withColumnRenamed("id", "n"), rows.selectExpr("CAST(id AS INT) AS id")):
-        assert not before.replace_rows(others, "token", ("app", 7)), (
+        assert not before.replace_rows(others, "token", ("app", 7), {}, "true"), (
             "its writer says what is wrong with the columns"
         )
-    assert before.replace_rows(rows.limit(0), "token", ("app", 7))
+    assert before.replace_rows(rows.limit(0), "token", ("app", 7), {}, "true")
     assert ground.spark.read.format("delta").load(own.path).count() == 0
     with pytest.raises(Exception, match=r"(?i)concurrent") as refused:
-        before.replace_rows(rows, "token", ("app", 8))  # what came since would be lost
+        before.replace_rows(rows, "token", ("app", 8), {}, "true")  # what came since would be lost
     assert conflicts.is_conflict(refused.value)
     empty = own.snapshot
     empty.load_state()
-    assert empty.replace_rows(rows, "token", ("app", 7))  # the number is taken: it is not written
+    assert empty.replace_rows(rows, "token", ("app", 7), {}, "true")  # the number is taken: it is not written
     assert own.snapshot.version == empty.version
     own.replace()
     with pytest.raises(Exception, match=r"(?i)concurrent"):
-        empty.replace_rows(rows, "token", ("app", 8))
+        empty.replace_rows(rows, "token", ("app", 8), {}, "true")
+
+    # What another writer does to another partition meanwhile is in nobody's way, what it does to this one is.
+    own = Ground(ground.spark, f"{ground.path}-partitions-replaced")
+    own.spread(ground.spark.range(4))
+    before = own.snapshot
+    before.load_state()
+    for app, written, replaced in (("app", "0", "0"), ("other", "1", "1")):
+        rows = ground.spark.range(5, 6).selectExpr("id", f"'{written}' AS part").coalesce(1)
+        assert before.replace_rows(rows, "token", (app, 9), {"part": [replaced]}, f"`part` IN ('{replaced}')")
+    assert own.snapshot.version == 2
+    with pytest.raises(Exception, match=r"(?i)concurrent") as refused:
+        before.replace_rows(rows, "token", ("third", 9), {"part": ["1"]}, "`part` IN ('1')")
+    assert conflicts.is_conflict(refused.value)
+    now = own.snapshot
+    now.load_state()
+    with pytest.raises(StoreError, match="found some of"):
+        now.replace_rows(rows, "token", ("app", 10), {"part": ["0"]}, "`part` IN ('0')")
+    assert own.snapshot.version == 2
 
 
 @check("snapshot_state.is_known", "the version of Delta, io.delta.VERSION")

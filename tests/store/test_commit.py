@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from pyspark.errors.exceptions import captured
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import pipelines.store.commit as module
-from pipelines.errors import HeadMoved
+from pipelines.errors import HeadMoved, StoreError
 from pipelines.spark_internals.conflicts import CONFLICTS, is_conflict
 from pipelines.store.commit import commit
 from pipelines.store.plan import Plan, Write
@@ -24,8 +25,16 @@ def cut(store: Store, append_seq: int) -> DataFrame:
     return store.spark.createDataFrame([(append_seq, 0)], CUTS.columns).coalesce(1)
 
 
-def offset(store: Store, group: str) -> DataFrame:
-    return store.spark.createDataFrame([(group, "T", 0, "", 1, 0, 0)], CONSUMER_OFFSETS.columns)
+def offset(store: Store, group: str, next_offset: int = 1) -> DataFrame:
+    return store.spark.createDataFrame([(group, "T", 0, "", next_offset, 0, 0)], CONSUMER_OFFSETS.columns)
+
+
+def replaced_offset(store: Store, group: str, next_offset: int = 1) -> Callable[[Snapshot], Plan]:
+    def planner(at: Snapshot) -> Plan:
+        rows = offset(store, group, next_offset)
+        return Plan((at.replace_partitions(CONSUMER_OFFSETS, rows, {"group": [group]}, key=group),))
+
+    return planner
 
 
 def next_cut(store: Store) -> Callable[[Snapshot], Plan]:
@@ -177,11 +186,7 @@ def test_what_fails_beside_a_lost_race_is_told(store: Store) -> None:
 
 def test_keys_of_a_table_are_numbered_apart(store: Store) -> None:
     for group in ("x", "y", "x"):
-        rows, where = offset(store, group), f"`group` = '{group}'"
-        commit(
-            store,
-            lambda at, g=group, r=rows, w=where: Plan((at.replace(CONSUMER_OFFSETS, r, w, key=g),)),
-        )
+        commit(store, replaced_offset(store, group))
     at = store.snapshot()
     assert (at.number(CONSUMER_OFFSETS, "x"), at.number(CONSUMER_OFFSETS, "y")) == (1, 0)
     assert store.consumer_offsets.count() == 2
@@ -312,6 +317,83 @@ def test_a_small_table_is_replaced_without_deltas_writer(
         assert sorted(at.read(table).collect()) == sorted(expected)
         assert sorted(store.spark.read.format("delta").load(store.path(table)).collect()) == sorted(expected)
         assert not before & names_of(store, table)
+
+
+@pytest.mark.parametrize(
+    ("group", "is_read_by_name"),
+    [
+        *[
+            (name, True)
+            for name in ("g", "G", "it's", 'a "b"', "back\\slash", "100%", "a/b=c", "Gruppe ü 你好")
+        ],
+        # Their files cannot be read by their names (NOT_BELOW): Delta's writer replaces them.
+        *[(name, False) for name in ("{x}[y]*?", "${spark.master}")],
+    ],
+)
+def test_partitions_are_replaced_without_deltas_writer(
+    store: Store, monkeypatch: pytest.MonkeyPatch, group: str, is_read_by_name: bool
+) -> None:
+    """Of two groups, one of which has an odd name, and of one topic of a group: what else is there stays."""
+
+    def no_writer(*_: Any, **__: Any) -> None:
+        raise AssertionError("it asks for the files to remove by queries")
+
+    def found() -> list[tuple[Any, ...]]:
+        read = store.spark.read.format("delta").load(store.path(CONSUMER_OFFSETS)).collect()
+        assert sorted(read) == sorted(store.snapshot().read(CONSUMER_OFFSETS).collect())
+        assert sorted(store.snapshot().rows(CONSUMER_OFFSETS, group=group)) == sorted(
+            row for row in read if row.group == group
+        )
+        return sorted((row.group, row.topic, row.next_offset) for row in read)
+
+    if is_read_by_name:
+        monkeypatch.setattr(DataFrameWriter, "save", no_writer)
+    for next_offset in (1, 2):
+        commit(store, replaced_offset(store, "another", 7))
+        commit(store, replaced_offset(store, group, next_offset))
+        assert found() == sorted([("another", "T", 7), (group, "T", next_offset)])
+    rows = store.spark.createDataFrame(
+        [(group, topic, 0, "", 5, 0, 0) for topic in ("T", "U")], CONSUMER_OFFSETS.columns
+    )
+    for topics, written in ((["T", "U"], rows), (["U"], rows.where("topic = 'U'")), (["T"], rows.limit(0))):
+        of_topics = {"group": [group], "topic": topics}
+        commit(
+            store,
+            lambda at, r=written, p=of_topics: Plan(  # type: ignore[misc]
+                (at.replace_partitions(CONSUMER_OFFSETS, r, p, key=group),)
+            ),
+        )
+    assert found() == sorted([("another", "T", 7), (group, "U", 5)])
+
+
+def test_rows_outside_of_the_partitions_replaced_are_not_written(store: Store) -> None:
+    commit(store, replaced_offset(store, "x"))
+    before = store.consumer_offsets.collect()
+
+    def of_another(at: Snapshot) -> Plan:
+        rows = offset(store, "y").union(offset(store, "x", 2))
+        return Plan((at.replace_partitions(CONSUMER_OFFSETS, rows, {"group": ["x"]}, key="x"),))
+
+    with pytest.raises(
+        StoreError, match=r"expected rows of `group` IN .'x'., found some of .*y.* Nothing was written"
+    ):
+        commit(store, of_another)
+    assert store.consumer_offsets.collect() == before
+    assert store.snapshot().number(CONSUMER_OFFSETS, "x") == 0
+
+
+@pytest.mark.usefixtures("without_lock")
+@pytest.mark.parametrize(("groups", "lost_races"), [("xy", 0), ("xx", 1)])
+def test_without_a_lock_only_writers_of_one_group_are_in_each_others_way(
+    store: Store, monkeypatch: pytest.MonkeyPatch, groups: str, lost_races: int
+) -> None:
+    for group in set(groups):
+        commit(store, replaced_offset(store, group))
+    meet_before_saving(monkeypatch, 2)
+    done = in_threads(*[partial(commit, store, replaced_offset(store, group, 2)) for group in groups])
+    assert sum(each.lost_races for each in done) == lost_races
+    assert sorted(row.group for row in store.consumer_offsets.collect()) == sorted(set(groups))
+    assert {row.next_offset for row in store.consumer_offsets.collect()} == {2}
 
 
 def names_of(store: Store, table: Table) -> set[str]:
