@@ -42,7 +42,7 @@ def pack(store: Store, table: Table, dry_run: bool = False) -> int:
     session.conf.set("spark.databricks.delta.optimize.minFileSize", str(SMALL_FILE_BYTES))
     session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(PACKED_FILE_BYTES))
     try:
-        metrics = under_lock(store.spark, store.uri, lambda: _optimize(session, store.path(table)))
+        metrics = under_lock(store.spark, store.uri, lambda: _optimize(store, table, session))
     except Exception as failure:
         # Another run has packed these files, or is about to.
         if not is_conflict(failure):
@@ -51,8 +51,12 @@ def pack(store: Store, table: Table, dry_run: bool = False) -> int:
     return int(metrics[0]) if metrics is not None else 0
 
 
-def _optimize(session: SparkSession, path: str) -> Row | None:
-    return session.sql(f"OPTIMIZE {delta_table(path)}").select("metrics.numFilesRemoved").first()
+def _optimize(store: Store, table: Table, session: SparkSession) -> Row | None:
+    newest = store.delta(table).newest()
+    newest.load_state()
+    with newest.with_files(session):
+        done = session.sql(f"OPTIMIZE {delta_table(store.path(table))}")
+        return done.select("metrics.numFilesRemoved").first()
 
 
 def checkpoint(store: Store, table: Table) -> bool:
