@@ -237,7 +237,7 @@ def keyed_write(
     topics: Sequence[str] | None,
     is_first: bool,
 ) -> Write:
-    """A write that replaces all rows of a group, or its rows of some topics.
+    """A write that replaces all rows of a group, or its rows of some topics, by rows of the same.
 
     is_first  there are none to replace: so the write is an append, which takes less time
     """

@@ -1,7 +1,7 @@
 """A commit that replaces all rows of a table of few files, or of some of its partitions, by a transaction of Delta's own.
 
-Delta's writer finds the files to remove by queries over the table's log, half of the time such a commit takes, and two
-thirds where they are those of a predicate. Here they come from the version's checksum file.
+Delta's writer finds the files to remove by queries over the table's log, half of the time such a commit takes, and more
+where they are those of a predicate. Here they come from the version's checksum file.
 """
 
 import json
@@ -30,9 +30,10 @@ class Replaced:
     partitions: Mapping[str, Sequence[str]]
     where: str
 
-    def covers(self, partition: Mapping[str, str | None]) -> bool:
-        """Whether it has the files of a partition."""
-        return all(partition[column] in values for column, values in self.partitions.items())
+
+def is_among(partition: Mapping[str, str | None], partitions: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a partition is one of `partitions`, as of Replaced."""
+    return all(partition[column] in values for column, values in partitions.items())
 
 
 def replace_rows(
@@ -95,10 +96,10 @@ def _expect_covered(java: Any, written: Any, replaced: Replaced) -> None:
     outside = [
         file["partitionValues"]
         for file in json.loads(mapper.writeValueAsString(written))
-        if not replaced.covers(file["partitionValues"])
+        if not is_among(file["partitionValues"], replaced.partitions)
     ]
     if outside:
         raise StoreError(
-            f"expected rows of {replaced.where}, found some of {outside[0]}. Nothing was written; please report this with "
+            f"expected rows of {replaced.where}, found some of {outside[0]}. Nothing was committed; please report this with "
             "what --debug shows"
         )

@@ -39,9 +39,14 @@ def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> I
 
     checksum  as for put_state, which comes first, and with the files
 
-    Only in the context: the tombstones, which a VACUUM needs, are not among the actions put.
+    Only in the context: the tombstones, which a VACUUM needs, are not among the actions put. So not for a version of which
+    Delta writes a checkpoint, as another thread may be writing it.
     """
-    if not is_known(java) or _found(snapshot) & (_FILES_FOUND | _STATE_FOUND) != _STATE_FOUND:
+    if (
+        not is_known(java)
+        or _gets_checkpoint(snapshot)
+        or _found(snapshot) & (_FILES_FOUND | _STATE_FOUND) != _STATE_FOUND
+    ):
         yield False
         return
     actions = java.java.util.ArrayList()
@@ -59,6 +64,11 @@ def put_files(spark: SparkSession, java: Any, snapshot: Any, checksum: Any) -> I
         yield True
     finally:
         _forget(snapshot, _FILES_FOUND)
+
+
+def _gets_checkpoint(snapshot: Any) -> bool:
+    version, interval = snapshot.version(), snapshot.deltaLog().checkpointInterval(snapshot.metadata())
+    return bool(version > 0 and version % interval == 0)
 
 
 def forget_state(java: Any, snapshot: Any) -> None:

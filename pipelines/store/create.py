@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 
 from delta.tables import DeltaTable as DeltaTableBuilder
 from pyspark.errors import IllegalArgumentException
@@ -14,7 +14,7 @@ from pipelines.errors import BadInput, StoreError
 from pipelines.rocketmq.settings import Settings
 from pipelines.spark_internals.delta_log import is_delta_table
 from pipelines.spark_internals.files import hadoop_path
-from pipelines.spark_internals.sessions import cloned, make_active
+from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan
@@ -35,9 +35,9 @@ PLAIN_DELTA = {
 # seconds instead of a third of one. A reader replays at most that many files of the transaction log; sixty have not
 # slowed it measurably.
 CHECKPOINTS = {"delta.checkpointInterval": "50"}
-# Else Delta looks for the files that a new table had before its first commit by a query, half of what making it takes. A
-# commit after which there are none lists none all the same.
-NO_FILES_SOUGHT = ("spark.databricks.delta.allFilesInCrc.enabled", "false")
+# So that Delta does not query for the files before a new table's first commit, of which there are none: half of the time
+# that making it takes. The checksum file lists no files all the same.
+NO_QUERY_FOR_FILES = ("spark.databricks.delta.allFilesInCrc.enabled", "false")
 # A property of store_settings, which every store has: the newest generation of tables that the store has had. Without it a
 # table of the newest generation that is lost would be taken for one that this version adds.
 GENERATION = "commitlake.generation"
@@ -177,18 +177,12 @@ def _make_all(store: Store, missing: Sequence[Table]) -> None:
     if not missing:
         return
     is_new = len(missing) == len(TABLES)
-    session = _session_that_makes(store.spark)
-    with ThreadPoolExecutor(4, initializer=make_active, initargs=(session,)) as pool:
+    session = cloned(store.spark)
+    session.conf.set(*NO_QUERY_FOR_FILES)
+    with ThreadPoolExecutor(max_workers=4) as pool:
         for generation in sorted({0 if is_new else table.generation for table in missing}):
             each = [table for table in missing if is_new or table.generation == generation]
             list(pool.map(partial(_make, store, session), each))
-
-
-@lru_cache(maxsize=1)
-def _session_that_makes(spark: SparkSession) -> SparkSession:
-    session = cloned(spark)
-    session.conf.set(*NO_FILES_SOUGHT)
-    return session
 
 
 def _make(store: Store, session: SparkSession, table: Table) -> None:

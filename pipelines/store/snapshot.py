@@ -267,7 +267,12 @@ class Snapshot:
     def replace_partitions(
         self, table: Table, rows: DataFrame, partitions: Mapping[str, Sequence[str]], key: str = ""
     ) -> Write:
-        """A write that replaces some partitions: those with one of the values in each column named, which are text."""
+        """A write that replaces some partitions: those with one of the values in each column named, which are text.
+
+        Rows outside of these partitions fail it.
+        """
+        assert partitions, "all rows are replaced by replace()"
+        assert all(values and not isinstance(values, str) for values in partitions.values()), partitions
         where = " AND ".join(
             f"{quoted_name(column)} IN ({', '.join(map(text_literal, values))})"
             for column, values in partitions.items()

@@ -46,19 +46,9 @@ from pipelines.spark_internals.delta_log import DeltaSnapshot, DeltaTable
 from pipelines.spark_internals.java_properties import java_properties
 from pipelines.spark_internals.jvm_start import StartedJvm
 from pipelines.spark_internals.python_workers import without_spark_archives
+from pipelines.store.sql_text import text_literal
 from tests.conftest import PROJECT
-
-# Fields of Delta's log that differ from commit to commit.
-NAMES_AND_TIMES = (
-    "path",
-    "txnId",
-    "id",
-    "createdTime",
-    "timestamp",
-    "lastUpdated",
-    "modificationTime",
-    "deletionTimestamp",
-)
+from tests.newest_of_log import newest_of_log
 
 pytestmark = pytest.mark.quick
 
@@ -99,12 +89,16 @@ class Ground:
         rows.option("replaceWhere", "id >= 0").save(self.path)
 
     def spread(self, rows: DataFrame) -> None:
-        """The rows in partitions 0 and 1 of `part`, which is text."""
-        in_parts = rows.selectExpr("id", "CAST(id % 2 AS STRING) AS part").write.format("delta")
-        in_parts.partitionBy("part").save(self.path)
+        """The rows in partitions 0 and 1 of `part`, and a of `half`."""
+        spread = in_parts(rows, "CAST(id % 2 AS STRING)", "'a'").write.format("delta")
+        spread.partitionBy("part", "half").save(self.path)
 
     def value(self, column: Column) -> Any:
         return self.spark.range(1).select(column.alias("value")).collect()[0]["value"]
+
+
+def in_parts(rows: DataFrame, part: str, half: str) -> DataFrame:
+    return rows.selectExpr("id", f"{part} AS part", f"{half} AS half").coalesce(1)
 
 
 @pytest.fixture(scope="module")
@@ -517,10 +511,10 @@ def _(ground: Ground) -> None:
         made = []
         for name in ("by-delta", "by-its-transaction"):
             own = Ground(ground.spark, f"{ground.path}-{len(partitions)}-replaced-{name}")
-            own.spread(ground.spark.range(4).coalesce(1))
+            own.spread(ground.spark.range(4))
             snapshot = own.snapshot
             snapshot.load_state()
-            rows = ground.spark.range(5, 6).selectExpr("id", "'1' AS part").coalesce(1)
+            rows = in_parts(ground.spark.range(5, 6), "'1'", "'a'")
             if name == "by-delta":
                 writer = rows.write.format("delta").mode("overwrite").option("userMetadata", "token")
                 writer = writer.option("replaceWhere", where) if partitions else writer
@@ -533,41 +527,25 @@ def _(ground: Ground) -> None:
                 assert removed == {
                     file.name
                     for file in snapshot.listed_files() or ()
-                    if not partitions or file.partition == {"part": "1"}
+                    if not partitions or file.partition == {"part": "1", "half": "a"}
                 }
-            made.append([_shape(own, suffix) for suffix in (".json", ".crc")])
+            made.append([newest_of_log(Path(own.path), suffix) for suffix in (".json", ".crc")])
             assert own.snapshot.number("app") == 9
-        # Only Delta's writer counts what it removes, and only here a removed file keeps all its statistics.
+        # Only Delta's writer counts what it removes (and of a partition the rows), and only here a removed file keeps all
+        # its statistics: Delta's has none, or their number of rows.
         of_delta, ours = (
             next(action["commitInfo"].pop("operationMetrics") for action in log if "commitInfo" in action)
             for log, _ in made
         )
         assert ours.items() < of_delta.items()
-        removed_rows = [
-            {
-                json.loads(action["remove"].pop("stats", '{"numRecords": 2}'))["numRecords"]
-                for action in log
-                if "remove" in action
-            }
+        of_delta, ours = (
+            [json.loads(action["remove"].pop("stats", "null")) for action in log if "remove" in action]
             for log, _ in made
-        ]
-        assert removed_rows == [{2}, {2}]
+        )
+        assert all(stats in (None, {"numRecords": 2}) for stats in of_delta)
+        assert all(stats["numRecords"] == 2 and stats["minValues"] and stats["maxValues"] for stats in ours)
+        assert len(of_delta) == len(ours) > 0
         assert made[0] == made[1]
-
-
-def _shape(own: Ground, suffix: str) -> list[Any]:
-    """The newest file of a table's log, without names and times."""
-
-    def without_names(value: Any, name: str = "") -> Any:
-        if isinstance(value, dict):
-            return {key: without_names(each, key) for key, each in sorted(value.items())}
-        if isinstance(value, list):
-            each = [without_names(each) for each in value]
-            return sorted(each, key=str) if name == "allFiles" else each
-        return "" if name in NAMES_AND_TIMES else value
-
-    newest = max(Path(own.path, "_delta_log").glob(f"0*{suffix}"))
-    return sorted((without_names(json.loads(line)) for line in newest.read_text().splitlines()), key=str)
 
 
 @check(
@@ -598,23 +576,33 @@ def _(ground: Ground) -> None:
     with pytest.raises(Exception, match=r"(?i)concurrent"):
         empty.replace_rows(rows, "token", ("app", 8), {}, "true")
 
-    # What another writer does to another partition meanwhile is in nobody's way, what it does to this one is.
+    # Another writer's commit to another partition does not conflict.
     own = Ground(ground.spark, f"{ground.path}-partitions-replaced")
     own.spread(ground.spark.range(4))
     before = own.snapshot
     before.load_state()
     for app, written, replaced in (("app", "0", "0"), ("other", "1", "1")):
-        rows = ground.spark.range(5, 6).selectExpr("id", f"'{written}' AS part").coalesce(1)
+        rows = in_parts(ground.spark.range(5, 6), f"'{written}'", "'a'")
         assert before.replace_rows(rows, "token", (app, 9), {"part": [replaced]}, f"`part` IN ('{replaced}')")
     assert own.snapshot.version == 2
-    with pytest.raises(Exception, match=r"(?i)concurrent") as refused:
-        before.replace_rows(rows, "token", ("third", 9), {"part": ["1"]}, "`part` IN ('1')")
-    assert conflicts.is_conflict(refused.value)
+    # One to this partition does, also where neither removes a file: by the predicate alone.
+    for partitions in ({"part": ["it's"]}, {"part": ["2", "x"], "half": ["a", "b"]}):
+        where = " AND ".join(
+            f"`{column}` IN ({', '.join(map(text_literal, values))})" for column, values in partitions.items()
+        )
+        first, second = (DeltaSnapshot(own.table, before._snapshot) for _ in range(2))
+        rows = in_parts(ground.spark.range(5, 6), text_literal(partitions["part"][0]), "'a'")
+        version = own.snapshot.version
+        assert first.replace_rows(rows, "token", (f"first {where}", 1), partitions, where)
+        with pytest.raises(Exception, match=r"(?i)concurrent_?append") as refused:
+            second.replace_rows(rows, "token", (f"second {where}", 1), partitions, where)
+        assert conflicts.is_conflict(refused.value)
+        assert own.snapshot.version == version + 1
     now = own.snapshot
     now.load_state()
     with pytest.raises(StoreError, match="found some of"):
         now.replace_rows(rows, "token", ("app", 10), {"part": ["0"]}, "`part` IN ('0')")
-    assert own.snapshot.version == 2
+    assert own.snapshot.version == now.version
 
 
 @check("snapshot_state.is_known", "the version of Delta, io.delta.VERSION")

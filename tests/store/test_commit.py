@@ -320,20 +320,29 @@ def test_a_small_table_is_replaced_without_deltas_writer(
 
 
 @pytest.mark.parametrize(
-    ("group", "is_read_by_name"),
+    ("group", "twin", "is_read_by_name"),
     [
         *[
-            (name, True)
-            for name in ("g", "G", "it's", 'a "b"', "back\\slash", "100%", "a/b=c", "Gruppe ü 你好")
+            (group, twin, True)
+            for group, twin in (
+                ("g", "G"),
+                ("it's", "its"),
+                ('a "b"', 'a "b" '),
+                ("back\\slash", "back\\\\slash"),
+                ("a/b=c", "a%2Fb=c"),
+                ("100%", "100%25"),
+                ("Gruppe ü 你好", "Gruppe u\u0308 你好"),
+            )
         ],
         # Their files cannot be read by their names (NOT_BELOW): Delta's writer replaces them.
-        *[(name, False) for name in ("{x}[y]*?", "${spark.master}")],
+        ("{x}[y]*?", "xy", False),
+        ("${spark.master}", "local", False),
     ],
 )
 def test_partitions_are_replaced_without_deltas_writer(
-    store: Store, monkeypatch: pytest.MonkeyPatch, group: str, is_read_by_name: bool
+    store: Store, monkeypatch: pytest.MonkeyPatch, group: str, twin: str, is_read_by_name: bool
 ) -> None:
-    """Of two groups, one of which has an odd name, and of one topic of a group: what else is there stays."""
+    """Of two groups with almost the same name, and of one topic of a group: what else is there stays."""
 
     def no_writer(*_: Any, **__: Any) -> None:
         raise AssertionError("it asks for the files to remove by queries")
@@ -349,9 +358,9 @@ def test_partitions_are_replaced_without_deltas_writer(
     if is_read_by_name:
         monkeypatch.setattr(DataFrameWriter, "save", no_writer)
     for next_offset in (1, 2):
-        commit(store, replaced_offset(store, "another", 7))
+        commit(store, replaced_offset(store, twin, 7))
         commit(store, replaced_offset(store, group, next_offset))
-        assert found() == sorted([("another", "T", 7), (group, "T", next_offset)])
+        assert found() == sorted([(twin, "T", 7), (group, "T", next_offset)])
     rows = store.spark.createDataFrame(
         [(group, topic, 0, "", 5, 0, 0) for topic in ("T", "U")], CONSUMER_OFFSETS.columns
     )
@@ -363,7 +372,7 @@ def test_partitions_are_replaced_without_deltas_writer(
                 (at.replace_partitions(CONSUMER_OFFSETS, r, p, key=group),)
             ),
         )
-    assert found() == sorted([("another", "T", 7), (group, "U", 5)])
+    assert found() == sorted([(twin, "T", 7), (group, "U", 5)])
 
 
 def test_rows_outside_of_the_partitions_replaced_are_not_written(store: Store) -> None:
@@ -375,7 +384,7 @@ def test_rows_outside_of_the_partitions_replaced_are_not_written(store: Store) -
         return Plan((at.replace_partitions(CONSUMER_OFFSETS, rows, {"group": ["x"]}, key="x"),))
 
     with pytest.raises(
-        StoreError, match=r"expected rows of `group` IN .'x'., found some of .*y.* Nothing was written"
+        StoreError, match=r"expected rows of `group` IN .'x'., found some of .*y.* Nothing was committed"
     ):
         commit(store, of_another)
     assert store.consumer_offsets.collect() == before

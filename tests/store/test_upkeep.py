@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +14,11 @@ from pipelines.store.commit import commit
 from pipelines.store.plan import Plan
 from pipelines.store.progress import progress_write
 from pipelines.store.store import Store
-from pipelines.store.upkeep import COMMITS_READ, KEPT_HOURS, checkpoint, vacuum
-from schemas import PROGRESS
+from pipelines.store.upkeep import COMMITS_READ, KEPT_HOURS, checkpoint, pack, vacuum
+from schemas import COMMITLOG, PROGRESS
 from tests.conftest import JobRun
 from tests.dispatch.log_rows import append
+from tests.newest_of_log import newest_of_log
 from tests.store.test_backup import copy
 
 DAY = 86_400
@@ -138,3 +140,20 @@ def test_a_log_that_does_not_add_up_gets_none_and_delta_says_why(store: Store) -
     with ThreadPoolExecutor(1) as pool, pytest.raises(Exception, match="failed integrity checks"):
         pool.submit(first_of_a_thread).result()
     assert not list(log.glob("*.checkpoint*"))
+
+
+def test_a_small_table_is_packed_as_delta_packs_it(store: Store, tmp_path: Path) -> None:
+    """Delta is given the files of the version, and need not replay the log for them: its commit is the same."""
+    for _ in range(3):
+        append(store, {})
+    plain = tmp_path / "plain"
+    shutil.copytree(store.path(COMMITLOG), plain)
+    store.spark.sql(f"OPTIMIZE delta.`{plain}`")
+    before = store.commitlog.collect()
+    assert pack(store, COMMITLOG) == 3
+    assert pack(store, COMMITLOG) == 0
+    assert sorted(store.commitlog.collect()) == sorted(before)
+    for suffix in (".json", ".crc"):
+        assert newest_of_log(Path(store.path(COMMITLOG)), suffix) == newest_of_log(plain, suffix)
+    # After it, Delta replays the log: the files removed are there for a VACUUM.
+    assert store.delta(COMMITLOG).newest()._snapshot.tombstones().count() == 3
