@@ -92,6 +92,6 @@ def main() -> None:
     try:
         if arguments and arguments[0] in JOBS:
             start_java(arguments)
+        run(arguments)
     except KeyboardInterrupt:
         end_interrupted(arguments[:1], arguments)
-    run(arguments)

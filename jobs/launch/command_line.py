@@ -33,6 +33,8 @@ def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> 
     except typer.exceptions.TyperException as wrong:
         _fail(job_name, arguments, f"{printable(wrong.format_message())} See --help")
         raise SystemExit(EXIT_BAD_INPUT) from None
+    except KeyboardInterrupt:  # typer has not begun to look for one
+        status = _INTERRUPTED
     if status == _INTERRUPTED:
         end_interrupted(job_name, arguments)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.launch.cli import main
 from jobs.launch.head_start import start_java
 from jobs.launch.size_of_work import Work, typed
 from tests.conftest import PROJECT
@@ -148,3 +149,22 @@ def test_work_is_judged_alike_by_arguments_that_are_not_parsed_yet(
     with pytest.raises(SystemExit):
         run(arguments)
     assert parsed == [Work.of(arguments[0], *typed(arguments[1:]))]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("where", ["typer.main.get_command", "jobs.launch.cli.application"])
+def test_a_control_c_before_typer_looks_for_one_is_said_in_a_sentence(
+    where: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    monkeypatch.setattr("jobs.launch.cli.start_java", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["commitlake", "sql", "--store", "s", "SELECT 1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    out, complaint = capsys.readouterr()
+    assert "interrupted before it began; nothing was changed" in complaint
+    assert json.loads(out)["status"] == "failed"
