@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
@@ -20,10 +21,14 @@ JOBS_FOLDER = Path(__file__).resolve().parent.parent
 EXIT_DONE, EXIT_FAILED, EXIT_BAD_INPUT, EXIT_BROKEN_PROMISE = 0, 1, 2, 3
 # What typer returns, and does not raise, after a Ctrl-C.
 _INTERRUPTED = 130
+SAFE_AGAIN = "nothing is lost, it is safe to run again"
+# Set once the command at hand does its work, of which a later Ctrl-C may leave a part.
+has_begun = threading.Event()
 
 
 def run_app(app: typer.Typer, job_name: Sequence[str], arguments: list[str]) -> None:
     """Run a command-line application; wrong arguments end it with a sentence, a result line and exit status 2."""
+    has_begun.clear()
     try:
         status = app(arguments, standalone_mode=False)
     except typer.Abort:
@@ -71,8 +76,12 @@ class Stderr(io.TextIOWrapper):
 
 
 def end_interrupted(job_name: Sequence[str], arguments: Sequence[str]) -> NoReturn:
-    """End a job after a Ctrl-C before it began."""
-    _fail(job_name, arguments, "interrupted before it began; nothing was changed")
+    """End a job after a Ctrl-C before it began, or once its work has ended, which says itself how."""
+    before, after = (
+        "interrupted before it began; nothing was changed",
+        f"interrupted at its end; {SAFE_AGAIN}",
+    )
+    _fail(job_name, arguments, after if has_begun.is_set() else before)
     raise SystemExit(EXIT_FAILED)
 
 

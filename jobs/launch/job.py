@@ -29,6 +29,8 @@ from jobs.launch.command_line import (
     EXIT_BROKEN_PROMISE,
     EXIT_DONE,
     EXIT_FAILED,
+    SAFE_AGAIN,
+    has_begun,
     open_what_is_closed,
     print_result,
     result_line,
@@ -88,6 +90,7 @@ def _command(
             quiet=common["quiet"],
             work=work_begun() or Work.of(function.__name__, common["store"], options),
         )
+        has_begun.set()
         raise SystemExit(_run(run, lambda: function(run, **options), common["result_path"], common["debug"]))
 
     own = [p for p in inspect.signature(function, eval_str=True).parameters.values() if p.name != "run"]
@@ -138,7 +141,7 @@ def _run(run: Run, work: Callable[[], dict[str, Any]], result_path: str | None, 
             said = f"{run.job} failed: {damage}"
         elif is_interrupted or not isinstance(failure, StoreError):
             what = "was interrupted" if is_interrupted else f"failed: {first_line(failure)}"
-            said = f"{run.job} {what}; nothing is lost, it is safe to run again"
+            said = f"{run.job} {what}; {SAFE_AGAIN}"
         explain(said, debug)
     finally:
         run.at_end.close()
@@ -193,7 +196,8 @@ def record_run(run: Run, started_ms: int, line: dict[str, Any]) -> None:
         commit(run.store, lambda at: Plan((at.append_unnumbered(JOB_RUNS, rows),)))
     except (Exception, KeyboardInterrupt) as failure:
         # Only a warning: the run's own work is committed.
-        log.warning("this run could not be recorded in job_runs: %s", first_line(failure))
+        why = "it was interrupted" if run.is_interruption(failure) else first_line(failure)
+        log.warning("this run could not be recorded in job_runs: %s", why)
 
 
 def _write_result(run: Run, path: str, line: dict[str, Any]) -> None:

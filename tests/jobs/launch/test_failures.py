@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from jobs.launch.failures import first_line
 from jobs.launch.run import Run
+from pipelines.store.store import Store
 from tests.conftest import PROJECT, write_jsonl
 from tests.life import B
 
@@ -126,3 +127,29 @@ def test_requests_are_taken_as_they_are_or_refused(life: Any, tmp_path: Path) ->
     run = one.job("send_back", B, "--group", "g", "--input", broken, exit_status=2)
     assert "nonsense is not a valid row of its file; expected a JSON object" in run.stderr
     assert len(one.rows()) == 2
+
+
+def test_a_control_c_once_the_work_has_ended_does_not_say_that_nothing_was_changed(
+    commitlake: Any,
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    source = write_jsonl(tmp_path / "in.jsonl", [{"topic": "T", "body": "x"}])
+    put = ["put_messages", "--store", store.uri, "--input", str(source), "--batch-id"]
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.launch.job._write_result", interrupted)
+        ended = commitlake(*put, "b", "--result-path", str(tmp_path / "result.json"))
+    assert (ended.exit_status, ended.result["status"]) == (1, "failed")
+    assert "interrupted at its end; nothing is lost, it is safe to run again" in ended.stderr
+    assert "nothing was changed" not in ended.stderr
+    with monkeypatch.context() as patch:
+        patch.setattr("jobs.launch.job.commit", interrupted)  # of the run's row in job_runs
+        again = commitlake(*put, "c")
+    assert (again.exit_status, again.result["appended"]) == (0, 1)
+    assert "this run could not be recorded in job_runs: it was interrupted" in caplog.text
+    assert store.commitlog.count() == 2
