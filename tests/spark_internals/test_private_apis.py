@@ -498,6 +498,13 @@ def _(ground: Ground) -> None:
         assert are_put
         raise ValueError("the write failed")
     assert snapshot._snapshot.tombstones().count() == 1
+    # Not for a version of which Delta writes a checkpoint: another thread may be writing it, with the tombstones.
+    interval = f"'delta.checkpointInterval' = '{snapshot.version + 1}'"
+    ground.spark.sql(f"ALTER TABLE delta.`{own.path}` SET TBLPROPERTIES ({interval})")
+    checkpointed = own.snapshot
+    checkpointed.load_state()
+    with checkpointed.with_files(ground.spark) as are_put:
+        assert not are_put
 
 
 @check(
