@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.spark_internals.files import hadoop_path
 from pipelines.spark_internals.jvm import java_causes, java_session, jvm
 from pipelines.spark_internals.lost_rows import LostRows, loses_rows
-from pipelines.spark_internals.replacement import Replaced, is_among, replace_rows
+from pipelines.spark_internals.replacement import Replaced, replace_rows
 from pipelines.spark_internals.snapshot_state import forget_state, put_files, put_state
 
 # The parts of a file's statistics that have a value for each column.
@@ -464,11 +464,13 @@ class DeltaSnapshot:
         """Commit rows in place of those in some partitions, after load_state(): see Replaced, `replacement.replace_rows`."""
         if not self._lists_its_files:
             return False
-        listed, files = self.listed_files() or [], self._checksum_file.allFiles().get()
+        replaced, files = Replaced(partitions, where), self._checksum_file.allFiles().get()
         removed = [
-            files.apply(index) for index, file in enumerate(listed) if is_among(file.partition, partitions)
+            files.apply(index)
+            for index, file in enumerate(self.listed_files() or ())
+            if replaced.covers(file.partition)
         ]
-        return replace_rows(self._snapshot, Replaced(removed, partitions, where), rows, metadata, number)
+        return replace_rows(self._snapshot, replaced, removed, rows, metadata, number)
 
     @property
     def _lists_its_files(self) -> bool:

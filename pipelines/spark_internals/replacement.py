@@ -6,7 +6,7 @@ where they are those of a predicate. Here they come from the version's checksum 
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,28 +21,31 @@ from pipelines.spark_internals.snapshot_state import is_known
 class Replaced:
     """What a commit takes out: all rows of a table, or of some of its partitions.
 
-    files       Delta's AddFile of each file
     partitions  partition column -> the values in it; {} for all of the table
     where       the same as a predicate, 'true' for all
     """
 
-    files: Sequence[Any]
     partitions: Mapping[str, Sequence[str]]
     where: str
 
-
-def is_among(partition: Mapping[str, str | None], partitions: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a partition is one of `partitions`, as of Replaced."""
-    return all(partition[column] in values for column, values in partitions.items())
+    def covers(self, partition: Mapping[str, str | None]) -> bool:
+        """Whether the rows of a partition (column -> value) are among what is taken out."""
+        return all(partition[column] in values for column, values in self.partitions.items())
 
 
 def replace_rows(
-    snapshot: Any, replaced: Replaced, rows: DataFrame, metadata: str, number: tuple[str, int]
+    snapshot: Any,
+    replaced: Replaced,
+    files: Iterable[Any],
+    rows: DataFrame,
+    metadata: str,
+    number: tuple[str, int],
 ) -> bool:
     """Commit rows in place of others of a version; False, with nothing done, where only Delta's own writer can.
 
     snapshot  Delta's Snapshot of the version. Where a later one has other rows in what is replaced, other columns or other
               properties, Delta refuses the commit by an exception
+    files     Delta's AddFile of each file that the version has of what is replaced
     metadata  the user metadata of the commit
     number    the application id and the number of the commit. Where the number is taken nothing is committed, and True is
               returned: the caller looks for its commit in any case
@@ -75,7 +78,7 @@ def replace_rows(
     written = as_java(transaction.writeFiles(rows._jdf, none))
     _expect_covered(java, written, replaced)
     actions.addAll(written)
-    for file in replaced.files:
+    for file in files:
         actions.add(file.remove())
     operation = getattr(java.org.apache.spark.sql.delta, "DeltaOperations$Write")(
         java.org.apache.spark.sql.SaveMode.Overwrite,
@@ -96,7 +99,7 @@ def _expect_covered(java: Any, written: Any, replaced: Replaced) -> None:
     outside = [
         file["partitionValues"]
         for file in json.loads(mapper.writeValueAsString(written))
-        if not is_among(file["partitionValues"], replaced.partitions)
+        if not replaced.covers(file["partitionValues"])
     ]
     if outside:
         raise StoreError(
