@@ -20,7 +20,6 @@ from pipelines.dispatch.layout import in_hash_order, in_order_of, in_queue_order
 from pipelines.errors import HeadMoved
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
-from pipelines.spark_internals.sessions import compile_plans
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan, Planned, Write
 from pipelines.store.progress import Followed, followed_by, greatest_append, progress_write
@@ -38,8 +37,6 @@ from schemas import (
     Table,
 )
 
-# More are dispatched in a third of the time by plans that are compiled, whatever the session was started for.
-MANY_ROWS = 200_000
 # A message has a unique key and about one other; only the size of files depends on this estimate.
 KEYS_OF_A_MESSAGE = 2
 
@@ -172,8 +169,6 @@ def _planned(table: Table, count: int) -> Planned | None:
 def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:
     """(table, its rows sorted into files, the number of log rows they are of) for each table."""
     new = survey(log)
-    if new.entries > MANY_ROWS:
-        compile_plans(at.store.spark)
     levels = at.store.settings.delay_levels_ms
     rows: dict[str, tuple[Callable[[], DataFrame], int]] = {
         CONSUME_QUEUE.name: (

@@ -1,6 +1,9 @@
 """How rows of derived tables lie in files."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 import pytest
@@ -9,11 +12,22 @@ from pyspark.sql import functions as F
 
 from pipelines.dispatch import layout
 from pipelines.dispatch.follow import plan_dispatch
-from pipelines.dispatch.layout import QueueSpan, file_count, in_hash_order, queue_spans
+from pipelines.dispatch.layout import (
+    PARQUET_OF_MANY_ROWS,
+    QueueSpan,
+    file_count,
+    in_hash_order,
+    queue_spans,
+)
+from pipelines.dispatch.runs import plan_merge
+from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
 from pipelines.store.store import Store
+from schemas import CONSUME_QUEUE, MESSAGE_INDEX
 from tests.dispatch.log_rows import append, log_rows, properties
 
+# How Parquet calls an encoding that keeps what a number differs from the one before it.
+DIFFERENCES = "DELTA_BINARY_PACKED"
 MESSAGE = {"properties": properties(UNIQ_KEY="u", TAGS="TagA", KEYS="k")}
 
 
@@ -81,3 +95,46 @@ def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
     )
     assert len(list(Path(store.uri, "message_index").glob("*.parquet"))) == 2
     assert store.consume_queue.select("physical_offset").distinct().count() == store.commitlog.count() == 40
+
+
+def test_many_rows_are_the_same_rows_in_files_of_differences(
+    new_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many are dispatched, replaced by a rebuild, and merged."""
+    stores = {}
+    for many in (1_000, 5):
+        monkeypatch.setattr(layout, "MANY_ROWS", many)
+        made = new_store()
+        # What is set for many rows is set in this session, and in clones of it.
+        store = stores[many] = Store.open(cloned(made.spark), made.uri)
+        for number in range(2):
+            append(store, *[{**MESSAGE, "queue_offset": number * 10 + place} for place in range(10)])
+            commit(store, plan_dispatch)
+        assert encodings(store) == ({DIFFERENCES} if many == 5 else set())
+        for table in (CONSUME_QUEUE, MESSAGE_INDEX):
+            assert commit(store, partial(plan_merge, table=table, fan_in=2)).result["files_compacted"] == 2
+        assert encodings(store) == ({DIFFERENCES} if many == 5 else set())
+        assert all(made.spark.conf.get(name, None) is None for name in PARQUET_OF_MANY_ROWS)
+    few, many_rows = (sorted(map(tuple, stores[each].consume_queue.collect())) for each in stores)
+    assert few == many_rows
+    assert len(few) == 20
+    few, many_rows = (sorted(map(tuple, stores[each].message_index.collect())) for each in stores)
+    assert few == many_rows
+    assert len(few) == 40
+
+
+def encodings(store: Store) -> set[str]:
+    """Those of physical offsets in the files that both tables have now, as far as they keep differences."""
+    files = [*store.consume_queue.inputFiles(), *store.message_index.inputFiles()]
+    found = []
+    for file in files:
+        group = pq.read_metadata(unquote(urlsplit(file).path)).row_group(0)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        found += [
+            {DIFFERENCES} & {*column.encodings}
+            for column in columns
+            if column.path_in_schema == "physical_offset"
+        ]
+    assert len(found) == len(files) > 0
+    assert all(each == found[0] for each in found)
+    return found[0]
