@@ -79,6 +79,10 @@ def copies_of(chosen: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
     columns  columns that differ from the source's: any of KEPT, `due_ms` or `due_after_ms` (after the append),
              `prepared_transaction_offset`, `body` and `body_bytes`
     """
+    if "properties" in columns:
+        # A column of its own, since its length is needed too: Spark then works it out once.
+        chosen = chosen.withColumn("properties_of_copy", columns["properties"])
+        columns = {**columns, "properties": F.col("properties_of_copy")}
     topic = columns.get("topic", F.col("topic"))
     properties = columns.get("properties", F.col("properties"))
     body = columns.get("body", F.col("body"))

@@ -258,14 +258,21 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
     levels = settings.delay_levels_ms
     is_dead = F.col("purpose") == DEAD_LETTER
     properties = F.col("properties")
-    named = F.concat(
-        without(properties, "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT"),
-        property_pair("RETRY_TOPIC", F.coalesce(property_value(properties, "RETRY_TOPIC"), F.col("topic"))),
-        property_pair(
-            "ORIGIN_MESSAGE_ID", F.coalesce(property_value(properties, "ORIGIN_MESSAGE_ID"), message_id())
+    # A column of its own: what is made of it names it twenty times, and as an expression made one of ten thousand parts.
+    rows = rows.withColumn(
+        "named",
+        F.concat(
+            without(properties, "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "WAIT"),
+            property_pair(
+                "RETRY_TOPIC", F.coalesce(property_value(properties, "RETRY_TOPIC"), F.col("topic"))
+            ),
+            property_pair(
+                "ORIGIN_MESSAGE_ID", F.coalesce(property_value(properties, "ORIGIN_MESSAGE_ID"), message_id())
+            ),
+            F.lit("WAIT\x01false\x02"),
         ),
-        F.lit("WAIT\x01false\x02"),
     )
+    named = F.col("named")
     # The queue depends on the row and its claim alone: a plan made again chooses the same.
     retry_queue = F.pmod(F.xxhash64("physical_offset", "claim"), F.lit(max(group.retry_queue_nums, 1))).cast(
         "int"

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from pyspark.sql import functions as F
 
-from pipelines.retry.send_back import plan_send_back
+from pipelines.retry.send_back import RETRY, plan_send_back, sent_back_copies
 from pipelines.store.commit import commit
 from pipelines.store.groups import SubscriptionGroupConfig
 from pipelines.store.topics import TopicConfig, plan_make_topics
@@ -198,3 +199,15 @@ def test_no_retry_goes_where_the_retry_topic_ends(life: Callable[..., Life]) -> 
     commit(store.store, lambda at: plan_send_back(at, failures, group, B, "run"))
     queues = {read_properties(row.properties)["REAL_QID"] for row in store.rows() if row.purpose == "retry"}
     assert queues == {"0", "1"}
+
+
+def test_the_plan_of_copies_stays_short(
+    life: Callable[..., Life], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one expression their properties were a plan of half a million characters, which Spark took ten seconds to read."""
+    store = life().store
+    decided = {"claim": F.lit("c"), "purpose": F.lit(RETRY), "order": F.lit(0), "level": F.lit(3)}
+    sent_back_copies(
+        store.commitlog.withColumns(decided), SubscriptionGroupConfig("g"), store.settings
+    ).explain("extended")
+    assert 10_000 < len(capsys.readouterr().out) < 100_000
