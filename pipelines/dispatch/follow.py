@@ -16,7 +16,13 @@ from pipelines.dispatch.entries import (
     is_indexed,
     message_index_entries,
 )
-from pipelines.dispatch.layout import in_hash_order, in_order_of, in_queue_order
+from pipelines.dispatch.layout import (
+    compile_for,
+    in_format_for,
+    in_hash_order,
+    in_order_of,
+    in_queue_order,
+)
 from pipelines.errors import HeadMoved
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
@@ -169,6 +175,7 @@ def _planned(table: Table, count: int) -> Planned | None:
 def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:
     """(table, its rows sorted into files, the number of log rows they are of) for each table."""
     new = survey(log)
+    compile_for(new.entries, log)
     levels = at.store.settings.delay_levels_ms
     rows: dict[str, tuple[Callable[[], DataFrame], int]] = {
         CONSUME_QUEUE.name: (
@@ -188,4 +195,5 @@ def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[
             new.claims,
         ),
     }
-    return [(table, rows[table.name][0](), rows[table.name][1]) for table in tables]
+    made = [(table, *rows[table.name]) for table in tables]
+    return [(table, in_format_for(count, arrange()), count) for table, arrange, count in made]

@@ -24,10 +24,11 @@ ROWS_OF_ONE_TASK = 100_000
 # less time than moving them first. A file then has rows of every queue and hash: a reader opens all files, not one.
 NEW_ROWS_UNMOVED = 4_000_000
 FILES_UNMOVED = 4
-# More are written in a third of the time by plans that are compiled, whatever the session was started for.
+# More are read and written in a third of the time by plans that are compiled, whatever the session was started for.
 MANY_ROWS = 200_000
-# And in 7 % less time, to files a quarter smaller, where Parquet keeps differences of numbers that follow each other, and tries
-# no dictionary for columns that differ in each row, or are a few milliseconds apart.
+# And more queue and index entries are written in 7 % less time, to files a quarter smaller, where Parquet keeps differences
+# of numbers that follow each other, and tries no dictionary for columns that differ in each row, or are a few milliseconds
+# apart. A checkpoint that Delta writes after such a commit has the same version of Parquet.
 PARQUET_OF_MANY_ROWS = {
     "parquet.writer.version": "v2",
     **{
@@ -66,7 +67,6 @@ def in_queue_order(entries: DataFrame, rows: int, are_new: bool = False) -> Data
     A queue has no gaps, so the ranges of all queues give every entry its position among all: files are equal however uneven
     the queues, nothing is sampled, and Spark sorts by one long instead of three columns.
     """
-    entries = _ready_for(rows, entries)
     tasks = _tasks_that_read(entries, rows, are_new)
     if tasks:
         return entries.coalesce(tasks).sortWithinPartitions("topic", "queue_id", "queue_offset")
@@ -97,7 +97,6 @@ _QUEUE_STARTS = t.StructType(
 
 def in_hash_order(entries: DataFrame, rows: int, are_new: bool = False) -> DataFrame:
     """Index entries sorted by key_hash into files of equal size: hashes spread evenly over [0, 2^31)."""
-    entries = _ready_for(rows, entries)
     tasks = _tasks_that_read(entries, rows, are_new)
     if tasks:
         return entries.coalesce(tasks).sortWithinPartitions("key_hash")
@@ -108,22 +107,10 @@ def in_hash_order(entries: DataFrame, rows: int, are_new: bool = False) -> DataF
 
 def in_order_of(rows: DataFrame, count: int, *columns: str, are_new: bool = False) -> DataFrame:
     """Rows sorted by `columns` into files of about equal size."""
-    rows = _ready_for(count, rows)
     tasks = _tasks_that_read(rows, count, are_new)
     if tasks:
         return rows.coalesce(tasks).sortWithinPartitions(*columns)
     return rows.repartitionByRange(file_count(count), *columns).sortWithinPartitions(*columns)
-
-
-def _ready_for(count: int, rows: DataFrame) -> DataFrame:
-    """Rows in a session whose settings suit their number; theirs compiles plans from now on where they are many."""
-    if count <= MANY_ROWS:
-        return rows
-    compile_plans(rows.sparkSession)
-    session = cloned(rows.sparkSession)
-    for name, value in PARQUET_OF_MANY_ROWS.items():
-        session.conf.set(name, value)
-    return moved(rows, session)
 
 
 def _tasks_that_read(rows: DataFrame, count: int, are_new: bool) -> int:
@@ -144,9 +131,26 @@ def queue_spans(entries: DataFrame) -> list[QueueSpan]:
     return [QueueSpan(row.topic, row.queue_id, row.least, row.greatest + 1) for row in ranges.collect()]
 
 
+def compile_for(count: int, rows: DataFrame) -> None:
+    """Have the session of `count` rows compile plans from now on, where they are many."""
+    if count > MANY_ROWS:
+        compile_plans(rows.sparkSession)
+
+
+def in_format_for(count: int, rows: DataFrame) -> DataFrame:
+    """Rows as they are written: many in a session with PARQUET_OF_MANY_ROWS, which is set in no other one."""
+    if count <= MANY_ROWS:
+        return rows
+    session = cloned(rows.sparkSession)
+    for name, value in PARQUET_OF_MANY_ROWS.items():
+        session.conf.set(name, value)
+    return moved(rows, session)
+
+
 def arranged(table: Table, rows: DataFrame, count: int) -> DataFrame:
     """Rows of a derived table, `count` of them, as one sorted run."""
-    return _ARRANGED[table.name](rows, count)
+    compile_for(count, rows)
+    return in_format_for(count, _ARRANGED[table.name](rows, count))
 
 
 _ARRANGED: dict[str, Callable[[DataFrame, int], DataFrame]] = {

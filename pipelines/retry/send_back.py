@@ -258,7 +258,7 @@ def sent_back_copies(rows: DataFrame, group: SubscriptionGroupConfig, settings: 
     levels = settings.delay_levels_ms
     is_dead = F.col("purpose") == DEAD_LETTER
     properties = F.col("properties")
-    # A column of its own: what is made of it names it twenty times, and as an expression made one of ten thousand parts.
+    # A column of its own: what is made of it names it 26 times, and as an expression made one of ten thousand parts.
     rows = rows.withColumn(
         "named",
         F.concat(

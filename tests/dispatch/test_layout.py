@@ -1,12 +1,15 @@
 """How rows of derived tables lie in files."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import duckdb
+import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -20,10 +23,11 @@ from pipelines.dispatch.layout import (
     queue_spans,
 )
 from pipelines.dispatch.runs import plan_merge
+from pipelines.rocketmq.names import SCHEDULE_TOPIC
 from pipelines.spark_internals.sessions import cloned
 from pipelines.store.commit import commit
 from pipelines.store.store import Store
-from schemas import CONSUME_QUEUE, MESSAGE_INDEX
+from schemas import CONSUME_QUEUE, DERIVED, MESSAGE_INDEX
 from tests.dispatch.log_rows import append, log_rows, properties
 
 # How Parquet calls an encoding that keeps what a number differs from the one before it.
@@ -97,30 +101,56 @@ def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
     assert store.consume_queue.select("physical_offset").distinct().count() == store.commitlog.count() == 40
 
 
+@pytest.mark.parametrize(
+    "unmoved",
+    [
+        pytest.param(1_000, id="sorted where they are read"),
+        pytest.param(4, id="moved", marks=pytest.mark.slow),
+    ],
+)
 def test_many_rows_are_the_same_rows_in_files_of_differences(
-    new_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+    store: Store, monkeypatch: pytest.MonkeyPatch, unmoved: int
 ) -> None:
-    """As many are dispatched, replaced by a rebuild, and merged."""
-    stores = {}
-    for many in (1_000, 5):
-        monkeypatch.setattr(layout, "MANY_ROWS", many)
-        made = new_store()
-        # What is set for many rows is set in this session, and in clones of it.
-        store = stores[many] = Store.open(cloned(made.spark), made.uri)
-        for number in range(2):
-            append(store, *[{**MESSAGE, "queue_offset": number * 10 + place} for place in range(10)])
-            commit(store, plan_dispatch)
-        assert encodings(store) == ({DIFFERENCES} if many == 5 else set())
-        for table in (CONSUME_QUEUE, MESSAGE_INDEX):
-            assert commit(store, partial(plan_merge, table=table, fan_in=2)).result["files_compacted"] == 2
-        assert encodings(store) == ({DIFFERENCES} if many == 5 else set())
-        assert all(made.spark.conf.get(name, None) is None for name in PARQUET_OF_MANY_ROWS)
-    few, many_rows = (sorted(map(tuple, stores[each].consume_queue.collect())) for each in stores)
-    assert few == many_rows
-    assert len(few) == 20
-    few, many_rows = (sorted(map(tuple, stores[each].message_index.collect())) for each in stores)
-    assert few == many_rows
-    assert len(few) == 40
+    """As many are made again, dispatched and merged; what else reads Delta tables reads them too."""
+    monkeypatch.setattr(layout, "ROWS_OF_ONE_TASK", 4)
+    monkeypatch.setattr(layout, "NEW_ROWS_UNMOVED", unmoved)
+    store = Store.open(cloned(store.spark), store.uri)  # its session compiles plans once it has many rows
+    waiting = {"topic": SCHEDULE_TOPIC, "queue_id": 1, "due_ms": 5_000, "origin_offset": 7}
+    copied = {"claim": "c", "purpose": "retry", "source_offset": 100, "origin_offset": 100}
+    for each in (MESSAGE, {**MESSAGE, **waiting, **copied}):
+        append(store, *[{**each, "queue_offset": place} for place in range(10)])
+    commit(store, plan_dispatch)
+    few = rows_of(store)
+    assert [len(rows) for rows in few.values()] == [20, 40, 10, 10]
+    assert encodings(store) == set()
+
+    monkeypatch.setattr(layout, "MANY_ROWS", 5)
+    commit(store, partial(plan_dispatch, rebuild=True))
+    assert encodings(store) == {DIFFERENCES}
+    assert rows_of(store) == few
+    append(store, *[{**MESSAGE, "queue_offset": 10 + place} for place in range(10)])
+    commit(store, plan_dispatch)
+    many = rows_of(store)
+    for table in (CONSUME_QUEUE, MESSAGE_INDEX):
+        assert commit(store, partial(plan_merge, table=table, fan_in=2)).result["files_compacted"] >= 2
+        read = DeltaTable(store.path(table))
+        by_others = (
+            read.to_pyarrow_table(),
+            duckdb.read_parquet(read.file_uris()).to_arrow_table(),
+            pl.scan_delta(store.path(table)).collect().to_arrow(),
+        )
+        for found in by_others:
+            assert (
+                sorted(tuple(row[name] for name in table.names) for row in found.to_pylist())
+                == many[table.name]
+            )
+    assert encodings(store) == {DIFFERENCES}
+    assert rows_of(store) == many
+    assert all(store.spark.conf.get(name, None) is None for name in PARQUET_OF_MANY_ROWS)
+
+
+def rows_of(store: Store) -> dict[str, list[tuple[Any, ...]]]:
+    return {table.name: sorted(map(tuple, store.read(table).collect())) for table in DERIVED}
 
 
 def encodings(store: Store) -> set[str]:
