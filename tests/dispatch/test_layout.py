@@ -101,11 +101,12 @@ def test_rows_that_are_not_moved_lie_sorted_in_a_file_a_task(
     assert store.consume_queue.select("physical_offset").distinct().count() == store.commitlog.count() == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unmoved",
     [
         pytest.param(1_000, id="sorted where they are read"),
-        pytest.param(4, id="moved", marks=pytest.mark.slow),
+        pytest.param(4, id="moved"),
     ],
 )
 def test_many_rows_are_the_same_rows_in_files_of_differences(

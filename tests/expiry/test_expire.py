@@ -325,6 +325,7 @@ def test_rows_of_segments_that_expired_earlier_hide_nothing_that_is_owed(life: C
     assert one.deliver(far + 1_000)["delivered"] == 9
 
 
+@pytest.mark.slow
 def test_a_page_of_rows_that_the_log_does_not_have_hides_nothing_that_is_owed(
     life: Callable[..., Life],
 ) -> None:

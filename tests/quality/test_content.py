@@ -60,6 +60,7 @@ def test_messages_that_fail_a_suite_come_again_to_a_group_once(a_copy: Store) ->
     assert (again["sent_back"], again["already"]) == (0, 2)
 
 
+@pytest.mark.slow
 def test_a_new_expectation_is_asked_of_all_messages_and_a_broken_one_again(
     a_copy: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def bounds_of(store: Store) -> dict[tuple[str, int], tuple[int, int]]:
     return {queue: (head.min_queue_offsets[queue], end) for queue, end in head.next_queue_offsets.items()}
 
 
+@pytest.mark.slow
 def test_a_slave_has_what_its_master_has(
     life: Callable[..., Life], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

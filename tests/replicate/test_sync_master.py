@@ -244,6 +244,7 @@ def test_a_promoted_slave_is_not_its_own_slave(
     assert entries_of(promoted) == 2
 
 
+@pytest.mark.slow
 def test_a_confirm_offset_that_goes_back_gives_no_entry_twice(
     life: Callable[..., Life], tmp_path: Path
 ) -> None:

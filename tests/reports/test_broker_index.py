@@ -118,6 +118,7 @@ def test_an_answer_that_was_cut_says_so(golden_a: Store):
     assert broker_messages_by_key(at, several["topic"], several["key"], limit=64).complete
 
 
+@pytest.mark.slow
 def test_what_a_killed_dispatch_has_left_is_no_second_item(life: Callable[..., Life]) -> None:
     one = life()
     one.put(B, {"topic": "T", "keys": ["k"]})
