@@ -51,10 +51,11 @@ def main() -> None:
     options.add_argument("--only", default="", help="names of some benchmarks, separated by commas")
     options.add_argument("--page-only", action="store_true", help="draw the page again, measure nothing")
     asked = options.parse_args()
+    runs_before()  # what is wrong with the history is said before forty minutes, not after
     failed = [] if asked.page_only else measure([*SIZES] if not asked.only else asked.only.split(","))
     if not HISTORY.exists():
         raise SystemExit(f"there is no {HISTORY} yet: run it without --page-only first")
-    draw([json.loads(line) for line in HISTORY.read_text("utf-8").splitlines()])
+    draw(runs_before())
     print(f"the page: {PAGE}")
     if failed:
         raise SystemExit(f"failed: {', '.join(failed)}; the others are kept")
@@ -81,6 +82,19 @@ def measure(names: list[str]) -> list[str]:
     with HISTORY.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps({**run, "figures": found}) + "\n")
     return failed
+
+
+def runs_before() -> list[Mapping[str, Any]]:
+    """The runs of the history, the oldest first. Raises SystemExit with the line that is none."""
+    lines = HISTORY.read_text("utf-8").splitlines() if HISTORY.exists() else []
+    runs = []
+    for number, line in enumerate(lines, 1):
+        try:
+            runs.append(json.loads(line))
+        except ValueError as failure:
+            found = f"{HISTORY}, line {number}: expected a run as JSON, found {line[-40:]!r} at its end"
+            raise SystemExit(f"{found}. Take the line out, then try again") from failure
+    return runs
 
 
 def commit() -> str:

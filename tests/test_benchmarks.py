@@ -71,6 +71,17 @@ def test_a_run_becomes_a_line_of_the_history_and_a_page(
         bench.measure(["rocketmk"])
 
 
+def test_a_history_with_a_line_cut_short_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "HISTORY", tmp_path / "history.jsonl")
+    monkeypatch.setattr(bench, "measure", lambda names: pytest.fail("it has measured"))
+    monkeypatch.setattr("sys.argv", ["bench.py"])
+    bench.HISTORY.write_text('{"figures": []}\n{"figures": [{"na')
+    with pytest.raises(SystemExit, match="line 2: expected a run as JSON, found"):
+        bench.main()
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_prints_its_figures(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
