@@ -36,12 +36,12 @@ SIZES: Mapping[str, str] = {
     "rocketmq": "--messages 2000000 --rounds 3",
     "put_messages": "--messages 1000000 --rounds 3 --warm-ups 8",
     "dispatch": "--messages 1000000 --rounds 3 --dispatches 20",
-    "consume": "--messages 1000000 --rounds 3",
+    "consume": "--messages 1000000 --rounds 3 --warm-ups 3",
     "deliver": "--messages 1000000",
     "bytes_kept": "--messages 1000000",
     "lookups": "--messages 1000000",
-    "import_store": "--megabytes 463 --rounds 3",
-    "export_store": "--megabytes 463 --rounds 3",
+    "import_store": "--megabytes 463 --rounds 3 --warm-ups 3",
+    "export_store": "--megabytes 463 --rounds 3 --warm-ups 3",
     "replicate": "--messages 2000000 --rounds 3",
 }
 

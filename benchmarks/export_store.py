@@ -1,9 +1,9 @@
 """How fast a store becomes a broker's directory: `export_store` against a plain copy of the files it writes.
 
-    .venv/bin/python benchmarks/export_store.py [--megabytes 926] [--segment-megabytes 128] [--rounds 3]
+    .venv/bin/python benchmarks/export_store.py [--megabytes 926] [--segment-megabytes 128] [--rounds 3] [--warm-ups 3]
 
-The store is an import of the log that benchmarks/import_store.py makes. Each round exports it whole into a new directory.
-The log's segments are timed alone too: they are what executors write without the JVM.
+The store is an import of the log that benchmarks/import_store.py makes. Each round exports it whole into a new
+directory; those that warm up do not count. The log's segments are timed alone too: what executors write without the JVM.
 """
 
 import argparse
@@ -26,12 +26,14 @@ def main() -> None:
     options.add_argument("--megabytes", type=int, default=926, help="2 M messages")
     options.add_argument("--segment-megabytes", type=int, default=128)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--warm-ups", type=int, default=3)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        bench(Path(work), given.megabytes * MEGABYTE, given.segment_megabytes * 2**20, given.rounds)
+        log_bytes, segment_bytes = given.megabytes * MEGABYTE, given.segment_megabytes * 2**20
+        bench(Path(work), log_bytes, segment_bytes, given.rounds, given.warm_ups)
 
 
-def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
+def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int, warm_ups: int) -> None:
     from jobs.launch.cli import run as commitlake
     from jobs.launch.session import session
     from pipelines.export.directory import ExportDirectory
@@ -54,7 +56,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
         print(f"{what:<46} {seconds:6.1f} s  {speed}  {processor:6.1f} s of processors", flush=True)
 
     exported, copied = [], []
-    for number in range(rounds):
+    for number in range(warm_ups + rounds):
         to = work / f"export{number}"
         exported.append(timed(lambda to=to: Export(store, str(to), 0).write(lambda _: None)))  # type: ignore[misc]
         show("export, whole", exported[-1])
@@ -68,7 +70,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
         show("the log's segments alone", timed(written.collect))
         shutil.rmtree(work / "segments")
     ours, plain = (
-        log_bytes / statistics.median(seconds for seconds, _ in each) / MEGABYTE
+        log_bytes / statistics.median(seconds for seconds, _ in each[warm_ups:]) / MEGABYTE
         for each in (exported, copied)
     )
     keep("export_store", ours, "MB/s", plain_copy_of_its_files=plain)

@@ -1,10 +1,10 @@
 """How fast a broker's log becomes a table: `import_store` against a plain read of its files and a plain Delta write.
 
-    .venv/bin/python benchmarks/import_store.py [--megabytes 926] [--segment-megabytes 128] [--rounds 3]
+    .venv/bin/python benchmarks/import_store.py [--megabytes 926] [--segment-megabytes 128] [--rounds 3] [--warm-ups 3]
 
 The log has records of about 463 bytes, 20 topics of 8 queues. It has no consume queues, so that its whole length is
 recovered, with every CRC: the most work an import can have. It is imported several times, into a new store each, as the
-first one in a session also compiles.
+first ones in a session also compile: the rounds that warm up do not count.
 """
 
 import argparse
@@ -107,12 +107,14 @@ def main() -> None:
     options.add_argument("--megabytes", type=int, default=926, help="2 M messages")
     options.add_argument("--segment-megabytes", type=int, default=128)
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--warm-ups", type=int, default=3)
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as work:
-        bench(Path(work), asked.megabytes * MEGABYTE, asked.segment_megabytes * 2**20, asked.rounds)
+        log_bytes, segment_bytes = asked.megabytes * MEGABYTE, asked.segment_megabytes * 2**20
+        bench(Path(work), log_bytes, segment_bytes, asked.rounds, asked.warm_ups)
 
 
-def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
+def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int, warm_ups: int) -> None:
     from jobs.launch.session import session
     from pipelines.broker_files.broker_log import BrokerLog
     from pipelines.broker_files.directory import BrokerDirectory
@@ -168,7 +170,7 @@ def bench(work: Path, log_bytes: int, segment_bytes: int, rounds: int) -> None:
             shutil.rmtree(made)
         return imported[0], copied[0]
 
-    taken = [one_round(number) for number in range(rounds)]
+    taken = [one_round(number) for number in range(warm_ups + rounds)][warm_ups:]
     ours, plain = (log_bytes / statistics.median(each) / MEGABYTE for each in zip(*taken, strict=True))
     keep("import_store", ours, "MB/s", plain_Delta_read_and_append=plain)
     print(

@@ -36,7 +36,7 @@ log.orderBy("physical_offset").write.parquet({to!r})
 """
 PLAIN = """
 from jobs.launch.session import session
-spark = session("plain")
+spark = session("plain", runs_users_code=False)
 rows = spark.read.parquet({finished!r})
 rows.write.format("delta").partitionBy("segment").mode("append").save({to!r})
 """

@@ -33,7 +33,7 @@ def start_java(arguments: Sequence[str]) -> None:
     os.environ.pop("SPARK_HOME", None)  # as in session()
     try:
         settings = settings_of_work(work.is_small, work.is_short)
-        jvm = StartedJvm(settings, variables_of_java(work.is_short, work.runs_users_code))
+        jvm = StartedJvm(settings, variables_of_java(work.runs_users_code))
     except (StoreError, OSError):
         return
     _started.append((work, jvm))

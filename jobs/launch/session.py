@@ -44,7 +44,7 @@ def session(
     for name, value in {**_settings(is_small, is_short), **more}.items():
         builder = builder.config(name, value)
     try:
-        with java_taken(), _with_environment(variables_of_java(is_short, runs_users_code)):
+        with java_taken(), _with_environment(variables_of_java(runs_users_code)):
             spark = builder.getOrCreate()
     except PySparkRuntimeError as failure:
         raise StoreError(

@@ -40,13 +40,13 @@ READ_LITTLE = frozenset(
 FOLLOW_THE_LOG = frozenset(
     ("check_transactions", "deliver", "dispatch", "end_transactions", "put_messages", "run_cycle")
 )
-# Jobs that read a data source written in Python, or that call a user's function, which may read one.
-RUN_USERS_CODE = frozenset(
-    ("check_transactions", "consume", "import_store", "put_messages", "run_cycle", "validate")
-)
+# Jobs that may call a user's function, which may read a data source written in Python, where no option names it.
+RUN_USERS_CODE = frozenset(("check_transactions", "consume", "run_cycle", "validate"))
 
 # As against MODULE:NAME, and words of a query.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/\S*\Z")
+# MODULE:NAME, a user's function.
+_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*\Z")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ class Work:
         # The shell, a page that is updated and ticks go on after their first answer.
         is_lasting = job == "shell" or bool(options.get("watch", options.get("every")))
         is_short = not is_lasting and (small or is_moderate(job, store_uri, options))
-        return cls(small, is_short, job in RUN_USERS_CODE)
+        names_a_function = any(
+            isinstance(value, str) and _FUNCTION.match(value) for value in options.values()
+        )
+        return cls(small, is_short, is_lasting or job in RUN_USERS_CODE or names_a_function)
 
 
 def typed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:

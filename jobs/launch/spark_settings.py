@@ -34,13 +34,13 @@ def settings_of_work(is_small: bool, is_short: bool) -> dict[str, str]:
     return settings
 
 
-def variables_of_java(is_short: bool, runs_users_code: bool) -> dict[str, str]:
-    """Variables of the environment of a JVM: that of a short run looks for no data sources written in Python.
+def variables_of_java(runs_users_code: bool) -> dict[str, str]:
+    """Variables of the environment of a JVM: where no user's code runs it looks for no data sources written in Python.
 
     At the first read of a table Spark 4.1.4 starts a Python process to find packages named pyspark_…, two thirds of a
     second, unless the driver's Python is a command that does not exist.
     """
-    return {"PYSPARK_DRIVER_PYTHON": "no-python-data-sources"} if is_short and not runs_users_code else {}
+    return {} if runs_users_code else {"PYSPARK_DRIVER_PYTHON": "no-python-data-sources"}
 
 
 def settings_of_small(is_small: bool) -> dict[str, str]:

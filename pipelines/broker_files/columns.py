@@ -42,7 +42,7 @@ SCHEMA_WITH_DUE_TIMES = SCHEMA.append(pa.field("due_ms", pa.int64()))
 class LogColumns:
     """Turns records of one task's pieces into record batches; with `due_times` they have due_ms too."""
 
-    due_times: DueTimes | None
+    due_times: DueTimes | None = None
 
     @property
     def schema(self) -> pa.Schema:

@@ -8,12 +8,11 @@ A partition is a segment file. A condition on physical_offset skips whole segmen
 of a segment ends after its last record.
 
 Only an import (import_store) knows where the log ends after the broker's own recovery, what is parked and until when, and
-what became of it. It reads through the same data source, and passes what it knows as options.
+what became of it. It reads splits of its own (import_log.py).
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -30,25 +29,20 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipelines.broker_files.columns import SCHEMA, SCHEMA_WITH_DUE_TIMES, LogColumns
+from pipelines.broker_files.columns import SCHEMA, LogColumns
 from pipelines.broker_files.directory import BrokerDirectory
-from pipelines.broker_files.due import DueTimes, Waits
 from pipelines.broker_files.rows import Piece, piece_rows
-from pipelines.broker_files.segments import Segment, read_segments
+from pipelines.broker_files.segments import read_segments
 from pipelines.errors import BadInput
 
 LAST_OFFSET = 2**63 - 1
-SEGMENT_SIZE, PIECES, WAITS = "mappedFileSizeCommitLog", "pieces", "waits"
+SEGMENT_SIZE = "mappedFileSizeCommitLog"
 
 
 class RocketmqStore(DataSource):
     """The commit log below storePathRootDir, the path in load(): one row per record, with the log's columns.
 
-    Options:
-
-    mappedFileSizeCommitLog  the size of a segment in bytes, where it is not that of the files
-    pieces                   of an import: splits to read instead of whole segments, a partition each (JSON of Pieces)
-    waits                    of an import: settings that decide due_ms; only with them is there such a column (JSON of Waits)
+    Its option `mappedFileSizeCommitLog` is the size of a segment in bytes, where it is not that of the files.
     """
 
     @classmethod
@@ -56,17 +50,12 @@ class RocketmqStore(DataSource):
         return "rocketmq_store"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(SCHEMA_WITH_DUE_TIMES if WAITS in self.options else SCHEMA)
+        return from_arrow_schema(SCHEMA)
 
     def reader(self, schema: StructType) -> "RocketmqStoreReader":
         if not self.options.get("path"):
             raise BadInput('no path; expected .load("DIR"), a broker\'s storePathRootDir')
         return RocketmqStoreReader(self.options)
-
-
-def import_options(pieces: Sequence[Piece], waits: Waits) -> dict[str, str]:
-    """The options with which an import reads."""
-    return {PIECES: json.dumps([asdict(piece) for piece in pieces]), WAITS: json.dumps(asdict(waits))}
 
 
 @dataclass(frozen=True)
@@ -120,9 +109,6 @@ class RocketmqStoreReader(DataSourceReader):
         ]
 
     def _pieces(self) -> list[Piece]:
-        if PIECES in self._options:
-            found = json.loads(self._options[PIECES])
-            return [Piece(**{**piece, "segment": Segment(**piece["segment"])}) for piece in found]
         conf = {SEGMENT_SIZE: self._options[SEGMENT_SIZE]} if SEGMENT_SIZE in self._options else {}
         segments, _ = read_segments(self._directory, conf)
         return [
@@ -132,6 +118,4 @@ class RocketmqStoreReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Piece):  # without partitions Spark reads None
-            waits = json.loads(self._options[WAITS]) if WAITS in self._options else None
-            due_times = None if waits is None else DueTimes(self._directory, Waits(**waits))
-            yield from piece_rows(self._directory, partition, LogColumns(due_times))
+            yield from piece_rows(self._directory, partition, LogColumns())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.launch.cli import run as run_command
-from jobs.launch.size_of_work import MODERATE_BYTES, SMALL_BYTES, is_moderate, is_small
+from jobs.launch.size_of_work import MODERATE_BYTES, SMALL_BYTES, Work, is_moderate, is_small
 from pipelines.errors import BadInput
 
 
@@ -74,6 +74,26 @@ def test_a_query_of_a_moderate_store_is_not_compiled_for_speed(store: Path) -> N
     assert not is_moderate("export_store", str(store), {})
     large(store / "commitlog/segment=0/part.parquet", MODERATE_BYTES + 1)
     assert not is_moderate("sql", str(store), {"statement": "SELECT 1"})
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "may"),
+    [
+        ("dispatch", {}, False),
+        ("import_store", {"from_": "/broker"}, False),
+        ("put_messages", {"input_": "/in.jsonl", "selector": "hash", "batch_id": None}, False),
+        ("put_messages", {"input": "hdfs://host:9000/in"}, False),
+        ("put_messages", {"selector": "my.own_module:choose"}, True),
+        ("put_messages", {"hook": "größen:Hook"}, True),
+        ("consume", {}, True),
+        ("shell", {}, True),
+        ("report", {"watch": 60}, True),
+    ],
+)
+def test_data_sources_in_python_are_looked_for_where_a_users_function_may_run(
+    tmp_path: Path, job: str, options: dict[str, Any], may: bool
+) -> None:
+    assert Work.of(job, str(tmp_path), options).runs_users_code == may
 
 
 def test_a_small_store_is_small_for_all(tmp_path: Path) -> None:
