@@ -45,8 +45,6 @@ RUN_USERS_CODE = frozenset(("check_transactions", "consume", "run_cycle", "valid
 
 # As against MODULE:NAME, and words of a query.
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/\S*\Z")
-# MODULE:NAME, a user's function.
-_FUNCTION = re.compile(r"[^\W\d][\w.]*:[^\W\d]\w*\Z")
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,11 @@ class Work:
         # The shell, a page that is updated and ticks go on after their first answer.
         is_lasting = job == "shell" or bool(options.get("watch", options.get("every")))
         is_short = not is_lasting and (small or is_moderate(job, store_uri, options))
-        names_a_function = any(
-            isinstance(value, str) and _FUNCTION.match(value) for value in options.values()
+        # MODULE:NAME, whatever a module is called.
+        names_code = any(
+            ":" in one and not _URI.match(one) for one in options.values() if isinstance(one, str)
         )
-        return cls(small, is_short, is_lasting or job in RUN_USERS_CODE or names_a_function)
+        return cls(small, is_short, is_lasting or job in RUN_USERS_CODE or names_code)
 
 
 def typed(arguments: Sequence[str]) -> tuple[str, dict[str, Any]]:

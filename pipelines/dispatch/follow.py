@@ -5,7 +5,6 @@ first and progress last, so a job run cut short is simply repeated: the rows it 
 """
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -27,7 +26,7 @@ from pipelines.dispatch.layout import (
 from pipelines.errors import HeadMoved
 from pipelines.log.claims import claims_of
 from pipelines.log.park import parked_messages
-from pipelines.spark_internals.sessions import make_active
+from pipelines.store.beside import beside
 from pipelines.store.head import read_head
 from pipelines.store.plan import Plan, Planned, Write
 from pipelines.store.progress import Followed, followed_by, greatest_append, progress_write
@@ -175,9 +174,9 @@ def _planned(table: Table, count: int) -> Planned | None:
 
 def derived_rows(at: Snapshot, tables: Sequence[Table], log: DataFrame) -> list[tuple[Table, DataFrame, int]]:
     """(table, its rows sorted into files, the number of log rows they are of) for each table."""
-    with ThreadPoolExecutor(1, initializer=make_active, initargs=(log.sparkSession,)) as beside:
+    with beside(log.sparkSession) as thread:
         # Spark counts while the driver plans: 0.1 s that no core would have worked in.
-        counted = beside.submit(survey, log)
+        counted = thread.submit(survey, log)
         entries = {table.name: _entries(at, table, log) for table in tables}
         new = counted.result()
     compile_for(new.entries, log)

@@ -1,7 +1,7 @@
 """Put an input: freeze, accept, count, arrange where needed, append. The job put_messages reports the counts."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +25,7 @@ from pipelines.produce.send_hooks import tell_after, tell_before
 from pipelines.produce.send_status import await_replicas
 from pipelines.retry.send_back import plan_group
 from pipelines.rocketmq.compression import Codec
+from pipelines.store.beside import beside
 from pipelines.store.groups import read_groups
 from pipelines.store.head import read_head
 from pipelines.store.permissions import expect_store_writable
@@ -91,8 +92,8 @@ def put_input(work: Work, options: PutOptions) -> dict[str, Any]:
     )
     staging = f"{store.path_of('_staging')}/{work.run_id}"
     with ExitStack() as at_end:
-        with ThreadPoolExecutor(1) as beside, work.progress("counting", None, "rows"):
-            before = beside.submit(find, store.snapshot(), batch_id)
+        with beside(work.spark) as thread, work.progress("counting", None, "rows"):
+            before = thread.submit(find, store.snapshot(), batch_id)
             counted = count_input(AcceptedInput(work.spark, source, rules), topics, options.split_batches)
             if options.on_bad == "reject" and counted.bad_rows:
                 counted = _judged_with_its_batch(counted, before.result(), topics, options)

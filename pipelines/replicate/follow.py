@@ -1,7 +1,6 @@
 """One run of a slave: it joins its master, is cut to what they share, takes over what is new, and reports how far it is."""
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +14,7 @@ from pipelines.replicate.join import expect_joins, plan_role, settings_of_slave
 from pipelines.replicate.master import Master, open_master
 from pipelines.replicate.metadata import offset_planners, plan_epochs, plan_metadata
 from pipelines.replicate.truncate import cut_not_reported, finish_truncation, truncate
+from pipelines.store.beside import beside
 from pipelines.store.commit import commit
 from pipelines.store.commit_in_parts import commit_in_parts
 from pipelines.store.create import make_store, make_tables
@@ -118,8 +118,8 @@ def follow(run: Work, joined: Joined, from_last_file: bool) -> dict[str, Any]:
     truncated_from = _cut_to_master(run, master, joined.cut_from)
     part_bytes = copy_log.PART_BYTES
     start = start_of(slave.snapshot(), master, from_last_file)
-    with ThreadPoolExecutor(1) as beside:
-        first_part = beside.submit(next_part, master, start, part_bytes)
+    with beside(run.spark) as thread:
+        first_part = thread.submit(next_part, master, start, part_bytes)
         run.commit(lambda at: _plan_before_rows(at, master, from_last_file))
     with (
         run.progress("copying", max(0, master.end - start), "bytes") as advance,

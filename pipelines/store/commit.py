@@ -7,7 +7,6 @@ So a normal return proves nothing: a commit is ours when a version after the pla
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,7 +23,7 @@ from tenacity import (
 from pipelines.errors import HeadMoved, StoreError
 from pipelines.spark_internals.conflicts import is_conflict
 from pipelines.spark_internals.delta_log import CommitInfo, DeltaSnapshot, commit_file
-from pipelines.spark_internals.sessions import make_active
+from pipelines.store.beside import beside
 from pipelines.store.lock import under_lock
 from pipelines.store.plan import Plan, Write
 from pipelines.store.planned import expect_as_planned, expect_no_rows_lost_by, with_plan
@@ -124,8 +123,8 @@ def _write(store: Store, writes: Sequence[Write], committed: Committed) -> None:
 def _outcomes(store: Store, writes: Sequence[Write]) -> list[CommitInfo | Exception]:
     if len(writes) == 1:
         return [_outcome(store, writes[0])]
-    with ThreadPoolExecutor(len(writes), initializer=make_active, initargs=(store.spark,)) as pool:
-        return list(pool.map(partial(_outcome, store), writes))
+    with beside(store.spark, len(writes)) as threads:
+        return list(threads.map(partial(_outcome, store), writes))
 
 
 def _outcome(store: Store, write: Write) -> CommitInfo | Exception:

@@ -1,13 +1,13 @@
 """The page's queries over tables and views: run as `commitlake sql` runs them, and shown with their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from inspect import cleandoc
 from typing import Any
 
 from pyspark.sql import DataFrame
 
+from pipelines.store.beside import beside
 from pipelines.store.snapshot import Snapshot
 from pipelines.views.read_only_sql import QuerySession
 
@@ -67,7 +67,7 @@ def ask(at: Snapshot, questions: Iterable[Question]) -> dict[str, Found]:
     def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
         return [row.asDict(recursive=True) for row in frame.collect()]  # aggregates, bounded by the query
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with beside(at.store.spark, AT_ONCE) as threads:
         # The first ones run while the others are planned.
-        running = {asked: pool.submit(rows_of, session.rows(asked.sql)) for asked in questions}
+        running = {asked: threads.submit(rows_of, session.rows(asked.sql)) for asked in questions}
         return {asked.name: Found(asked, rows.result()) for asked, rows in running.items()}
