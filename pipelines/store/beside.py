@@ -21,24 +21,32 @@ def beside(spark: SparkSession, threads: int = 1) -> Iterator[ThreadPoolExecutor
     Where the block fails, by a Ctrl-C too, their Spark jobs are cancelled. Spark's own handler of Ctrl-C cancels the jobs
     that run then: one that a thread was about to begin would go on to its end, and be waited for.
     """
-    group, has_ended = uuid.uuid4().hex, threading.Event()
+    group, have_ended = uuid.uuid4().hex, threading.Event()
 
     def begin() -> None:
         make_active(spark)
         spark.sparkContext.setJobGroup(group, "beside others")
 
+    def end() -> None:
+        pool.shutdown()
+        have_ended.set()
+
     def cancel() -> None:
-        while not has_ended.wait(SECONDS_BETWEEN_TRIES):
+        while not have_ended.wait(SECONDS_BETWEEN_TRIES):
             with suppress(Exception):  # Java has ended, and the jobs with it
                 spark.sparkContext.cancelJobGroup(group)
+
+    def wait() -> None:
+        # Not for the threads themselves: Python 3.11 takes a thread for ended once a Ctrl-C has interrupted the wait for it.
+        threading.Thread(target=end, daemon=True).start()
+        have_ended.wait()
 
     pool = ThreadPoolExecutor(threads, initializer=begin)
     try:
         yield pool
+        wait()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         threading.Thread(target=cancel, daemon=True).start()
+        wait()
         raise
-    finally:
-        pool.shutdown()
-        has_ended.set()

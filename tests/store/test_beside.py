@@ -1,9 +1,11 @@
 """Threads that use Spark beside the one that waits for them."""
 
+import os
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, Timer
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +60,24 @@ def test_a_job_that_begins_after_the_failure_is_cancelled(
     assert "cancelled" in str(first.exception())
     assert queued.cancelled()
     assert spark.range(7).count() == 7
+
+
+def test_a_control_c_while_threads_are_waited_for_cancels_what_they_begin(spark: SparkSession) -> None:
+    begun = []
+
+    def late() -> None:
+        time.sleep(1.5)
+        slow(spark, 20).collect()
+
+    def wait_for_it() -> None:
+        with beside(spark) as threads:
+            begun.append(threads.submit(late))
+
+    Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_it()
+    assert begun[0].done()
+    assert "cancelled" in str(begun[0].exception())
 
 
 def test_jobs_of_others_go_on(spark: SparkSession) -> None:
